@@ -217,6 +217,18 @@ def test_parameters_are_those_published(name: str) -> None:
     assert abs(whole - count) <= half_digit
 
 
+@pytest.mark.parametrize("name", ["deepseek-v3", "glm-4.5", "qwen3-next-80b-a3b"])
+def test_further_tokens_are_predicted_by_as_many_parameters(name: str) -> None:
+    found = model(name)
+    further = found.model_copy(update={"mtp_layers": 1})
+    assert total_params(further) - total_params(found) == next_token(found)
+
+
+def test_the_module_of_deepseek_v3_has_the_published_size() -> None:
+    """Its authors count 11.5 billion beside embedding and head (README_WEIGHTS.md)."""
+    assert next_token(model("deepseek-v3")) == pytest.approx(11.5e9, abs=0.15e9)
+
+
 def test_what_pages_count_besides_is_of_models_that_there_are() -> None:
     named = {*ROUNDED, *GEMMA_VISION, *QWEN_VISION, *NEXT_TOKEN}
     assert named <= {*catalog.names(KIND)}

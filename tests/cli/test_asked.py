@@ -589,9 +589,3 @@ def test_cards_that_make_no_cluster_are_refused(
         cluster_of(Asked(cluster=str(path)))
     said = cluster_of(Asked(cluster=str(path), gpu="v100-sxm-16gb"))
     assert said == {"gpu": "v100-sxm-16gb", "count": 2}
-
-
-def test_a_number_of_gpus_is_none_of_their_names() -> None:
-    told = run("solve", "--model", "llama3-8b", "--gpu", "16xH100")
-    assert told.code == 2
-    assert "names one; --cluster 16xH100 takes a number of them" in told.stderr

@@ -294,7 +294,7 @@ def test_models_with_and_without_experts_are_never_alike() -> None:
     assert found is not None
     assert found.plan["ep"] > 1
     dense = spec.model.model_copy(update={"moe": None})
-    with patch.object(profile_module, "total_params", lambda _: found.params):
+    with patch.object(profile_module, "stated_params", lambda _: found.params):
         assert nearest_published(spec.model_copy(update={"model": dense})) is None
 
 

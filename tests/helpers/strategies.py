@@ -306,10 +306,13 @@ def _topologies(draw: st.DrawFn, sizes: list[int], memory_gib: float) -> dict[st
 
 @st.composite
 def finetuning_specs(draw: st.DrawFn, most_layers: int) -> Spec:
-    """Return random specs with frozen weights, Muon, or a part of memory elsewhere."""
+    """Return random specs with frozen weights, Muon, or a part of memory elsewhere.
+
+    Or with layers that predict further tokens.
+    """
     data = draw(spec_data(most_layers))
     training, host = data["training"], data["cluster"]["topology"].get("host")
-    kinds = ["lora", "muon", "partition_activations"]
+    kinds = ["lora", "muon", "partition_activations", "mtp_layers"]
     on_host = ["offload_activations", "offload_fraction"] if host else []
     kind = draw(st.sampled_from([*kinds, *on_host]))
     names = {"lora": ["megatron", "fsdp", "deepspeed"], "muon": ["megatron"]}
@@ -329,6 +332,9 @@ def finetuning_specs(draw: st.DrawFn, most_layers: int) -> Spec:
         }
     elif kind == "muon":
         training["optimizer"] = "muon"
+    elif kind == "mtp_layers":
+        most = min(2, data["model"]["n_layers"])
+        data["model"]["mtp_layers"] = draw(st.integers(1, most))
     elif kind == "partition_activations":
         training["partition_activations"] = True
     elif kind == "offload_fraction":
@@ -365,4 +371,6 @@ def alternating_specs(draw: st.DrawFn, most_layers: int) -> Spec:
     is_16_bit = {*spec.training.precisions} <= {"bf16", "fp16"}
     if is_16_bit and draw(st.booleans()):
         return spec.having("training", lora=Lora(rank=8))
+    if spec.framework in ("generic", "ideal", "megatron"):
+        return spec.having("model", mtp_layers=draw(st.integers(0, 1)))
     return spec

@@ -23,6 +23,10 @@ def step_flops(case: Case) -> float:
             for pair in lora.pairs(case, dense):
                 total += 6.0 * pair.rank * (pair.inputs + pair.outputs)
             total += 6.0 * _scores(case) / 2
+    for _ in range(case.model.mtp_layers):
+        dense, width = case.is_dense(False), case.model.d_model
+        weights = _attention(case) + _mlp(case, dense) + 2 * width * width
+        total += 6.0 * (weights + case.model.vocab * width + _scores(case) / 2)
     return total * tokens
 
 

@@ -481,3 +481,14 @@ def head_seconds(case: Case) -> float:
             moved = (2 + 2 + 2) / 4
         seconds += machine.stream(tokens * rows * moved / case.element)
     return seconds + case.rates["microbatch_s"] / 2
+
+
+def further_seconds(case: Case) -> float:
+    """What predicts one token more beside a layer: all three passes, and a head."""
+    machine, width = Machine(case), case.model.d_model
+    of_stream = case.own_tokens * width
+    once = [machine.linear(case.tokens, width / case.plan.tp, width + width)]
+    once += [machine.norm(of_stream), machine.norm(of_stream)]
+    # The row of the table that is looked up; then both halves side by side.
+    once += [machine.stream(of_stream * (1 + 1 + 2 + 2))]
+    return head_seconds(case) + 3 * sum(once)

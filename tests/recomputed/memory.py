@@ -48,6 +48,8 @@ def stage_bytes(case: Case, stage: int) -> Parts:
         _add_state(case, parts, traffic.embedding_shares(case), is_layer=False)
     if is_last:
         _add_state(case, parts, traffic.head_shares(case), is_layer=False)
+        for _ in range(case.model.mtp_layers):
+            _add_state(case, parts, traffic.further_shares(case), is_layer=True)
     parts["activations"] = _activations(case, stage)
     working = _working_layer(case) + _results_that_stay(case)
     late = _gradients_that_come_later(case, working)
@@ -65,7 +67,8 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     parts["logits"] = 0.0
     if is_last:
         held = most_held(case.plan, stage, head_alone=True)
-        parts["logits"] = _logits_of_one(case) * held
+        each = _logits_of_one(case) + _saved_further(case)
+        parts["logits"] = held * (_logits_of_one(case) + each * case.model.mtp_layers)
         parts["workspace"] -= _logits_of_one(case)
     # A context, and communicators: two of FSDP's, eight of others, none at best.
     usual = {"torchtitan": 1.5, "fsdp": 1.5, "ideal": 1.1}
@@ -123,7 +126,9 @@ def host_bytes(case: Case, stage: int) -> float:
         for layer_share in traffic.layer_shares(case, lead)
     ]
     shares += traffic.embedding_shares(case) if stage == 0 else []
-    shares += traffic.head_shares(case) if stage == head_stage(case.plan) else []
+    if stage == head_stage(case.plan):
+        shares += traffic.head_shares(case)
+        shares += traffic.further_shares(case) * case.model.mtp_layers
     total = case.plan.stages[stage].layers * on_host(case).left
     for share in shares:
         # The host of ZeRO-2 has shards of the weights that the GPU has gathered.
@@ -209,6 +214,7 @@ def _update_after_all(case: Case, working: float, late: float) -> float:
         one for lead in case.layers(0) for one in traffic.layer_shares(case, lead)
     ]
     shares += traffic.embedding_shares(case) + traffic.head_shares(case)
+    shares += traffic.further_shares(case) * case.model.mtp_layers
     made = 0.0
     for share in shares:
         shards = share.shards if case.plan.zero >= 1 else 1
@@ -227,6 +233,7 @@ def at_once(case: Case) -> float:
         one for lead in case.layers(0) for one in traffic.layer_shares(case, lead)
     ]
     shares += traffic.embedding_shares(case) + traffic.head_shares(case)
+    shares += traffic.further_shares(case) * case.model.mtp_layers
     trained = sum(o.numbers / o.shards for o in shares if o.state.is_trained)
     return min(1.0, 1e9 / trained) if trained else 1.0
 
@@ -251,6 +258,21 @@ def _logits_of_one(case: Case) -> float:
         loss += 2 + 2
     logits = _logits_at_once(case) * (case.stream + loss)
     return logits + _read_by_the_head(case)
+
+
+def _saved_further(case: Case) -> float:
+    """What a prediction of one token more keeps of a micro-batch beside logits."""
+    of_stream = case.own_tokens * case.model.d_model
+    if case.plan.recompute in ("full", "full-cpu"):
+        whole = case.hidden_bytes if case.training.partition_activations else 0.0
+        one = whole / case.plan.tp if whole else of_stream * case.stream
+        return one + one
+    saved = layer_bytes(case, case.is_dense(False)).kept
+    is_wide = "norm" not in case.fused and case.model.norm == "rmsnorm"
+    for _ in ("stream", "embedding"):
+        saved += of_stream * (4 + 4 if is_wide else case.stream)
+        saved += of_stream * Layer(case).linear_input("down_proj")
+    return saved
 
 
 def _logits_at_once(case: Case) -> float:
@@ -307,6 +329,7 @@ def _buffers(case: Case, stage: int) -> float:
         total += mlp_numbers(model, model.d_ff, tp)
     if stage == head_stage(case.plan):
         total += model.vocab * model.d_model / tp
+        total += 2 * model.d_model**2 / tp if model.mtp_layers else 0
     return total * case.element
 
 

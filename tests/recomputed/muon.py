@@ -54,12 +54,22 @@ def parts(case: Case, is_dense: bool) -> Iterator[Part]:
 
 
 def layer_seconds(case: Case, is_dense: bool) -> float:
+    return _seconds(case, parts(case, is_dense))
+
+
+def joined_seconds(case: Case) -> float:
+    """Of the matrix that joins the stream with the embedding of a further token."""
+    width = case.model.d_model
+    return _seconds(case, iter([Part(width / case.plan.tp, 2 * width)]))
+
+
+def _seconds(case: Case, several: Iterator[Part]) -> float:
     """Of the update: who shares an optimizer has whole matrices, all as many."""
     if case.training.optimizer != "muon":
         return 0.0
     matmul, seconds = Machine(case).matmul, 0.0
     sharers = case.plan.cp * case.plan.dp_shard
-    for part in parts(case, is_dense):
+    for part in several:
         of_it = sharers
         if part.is_routed:
             of_it = group_size(expert_groups(case)["expert_shard"])

@@ -131,6 +131,18 @@ def head(model: Model, stages: int) -> Iterator[Tensor]:
     # A tied head is the embedding itself where both are on one stage.
     if not model.tied_embeddings or stages > 1:
         yield Tensor(model.vocab * model.d_model, "tp")
+    # What predicts further tokens looks them up where the head is.
+    if model.mtp_layers and stages > 1 and not model.tied_embeddings:
+        yield Tensor(model.vocab * model.d_model, "tp")
+
+
+def further(model: Model) -> Iterator[Tensor]:
+    """A layer that predicts one token more (DeepSeek-AI 2024, section 2.2)."""
+    yield from layer(model, is_dense=model.moe is None)
+    for _ in ("stream", "embedding"):
+        yield Tensor(model.d_model * model.d_model, "tp")
+    for _ in ("stream", "embedding", "before the head"):
+        yield Tensor(norm(model, model.d_model), "whole", True)
 
 
 def adapters(case: Case, is_dense: bool) -> Iterator[Tensor]:

@@ -57,6 +57,8 @@ def calls(step: Step, stage: int) -> Iterator[Made]:
         yield from _embedding(step, m)
     if stage == head_stage(case.plan):
         yield from _head(step, m)
+        for _ in range(case.model.mtp_layers):
+            yield from _further(step, m)
     onward, back = sends(case, stage)
     for phase, sent, got in (("forward", onward, back), ("backward", back, onward)):
         for call in traffic.onward(case):
@@ -99,6 +101,32 @@ def _head(step: Step, m: int) -> Iterator[Made]:
     yield from _both_passes(step, both, parts, m)
     at_end = [*traffic.step_end(case, shares), *traffic.tied_tables(case)]
     yield from _made(step, "step end", at_end, end, 1)
+
+
+def _further(step: Step, m: int) -> Iterator[Made]:
+    case, shares = step.case, traffic.further_shares(step.case)
+    found = step.further
+    both = {
+        phase: [*traffic.further(case, phase), *traffic.zero(case, shares, phase)]
+        for phase in traffic.PASSES
+    }
+    parts = {
+        name: found.forward.get(name, 0.0) + found.backward.get(name, 0.0)
+        for name in {*found.forward, *found.backward}
+    }
+    yield from _both_passes(step, both, parts, m)
+    if case.plan.recompute == "selective":
+        for call in traffic.again(case):
+            yield Made("recompute", call, m, 1.0)
+    elif case.plan.recompute != "none":
+        made = list(traffic.further(case, "forward"))
+        every = [call for one in both.values() for call in one]
+        seen = _exposed_shares(step, every, parts)
+        for call in made:
+            yield Made("recompute", call, m, seen[call.part])
+        for call in traffic.gathered_again(case):
+            yield Made("recompute", call, m, 1.0)
+    yield from _made(step, "step end", traffic.step_end(case, shares), found.end, 1)
 
 
 def _both_passes(

@@ -85,6 +85,8 @@ def random_spec(
     if has_lora:
         training |= _lora(random, framework, training, model)
     training["expandable_segments"] = random.random() < 0.5
+    if framework in ("generic", "ideal", "megatron") and not has_lora:
+        model["mtp_layers"] = random.choice([0, 0, 1, 2])
     return Spec.model_validate(
         {
             "model": model,

@@ -15,6 +15,7 @@ from tests.recomputed.copies import copies, layer_copies
 from tests.recomputed.kernels import (
     Pass,
     embedding_seconds,
+    further_seconds,
     head_seconds,
     layer_seconds,
 )
@@ -61,14 +62,22 @@ class Step:
         self.case = case
         self.network = Network(case, groups(case), paths(case))
 
-    def layer(self, is_leading: bool) -> Layer:
-        """What a layer that the model repeats takes, or a leading one."""
+    def layer(self, is_leading: bool, is_further: bool = False) -> Layer:
+        """What a layer that the model repeats takes, or another kind of one."""
         case, shares = self.case, traffic.layer_shares(self.case, is_leading)
+        if is_further:
+            shares = traffic.further_shares(case)
+
+        def within(name: str) -> list[Call]:
+            if is_further:
+                return list(traffic.further(case, name))
+            return list(traffic.layer(case, is_leading, name))
+
         found = layer_seconds(case, case.is_dense(is_leading))
         moved = layer_copies(case, shares)
 
         def passed(name: str, kernels: Pass, copies_s: float) -> hiding.Seen:
-            calls = list(traffic.layer(case, is_leading, name))
+            calls = within(name)
             calls += traffic.zero(case, shares, name)
             parts = self.with_gradients(calls)
             parts |= {"compute": kernels.seconds, "offload": copies_s}
@@ -81,7 +90,7 @@ class Step:
 
         forward = passed("forward", found.forward, moved.forward)
         # A whole forward again: what is gathered or fetched is there.
-        calls = list(traffic.layer(case, is_leading, "forward"))
+        calls = within("forward")
         host_s = self.dispatch_s(found.forward, 1)
         host_s += 0.5 * case.host_s * self.started(calls)
         fetched = ("zero", "offload", "host")
@@ -97,6 +106,7 @@ class Step:
         weights_s = max(min(found.weights + half_s, backward.left / 2), 0.0)
         end = self.end(shares, [], hide_s=backward.left)
         end["optimizer"] += muon.layer_seconds(case, case.is_dense(is_leading))
+        end["optimizer"] += muon.joined_seconds(case) if is_further else 0.0
         passes = forward.parts, backward.parts
         again = found.again, found.mlp_again, whole_again_s
         return Layer(*passes, end, weights_s, *again, forward.left)
@@ -197,6 +207,13 @@ class Step:
         return {is_leading: self.layer(is_leading) for is_leading in (False, True)}
 
     @cached_property
+    def further(self) -> Layer:
+        """A layer that predicts one token more, with its logits in the forward."""
+        found = self.layer(False, is_further=True)
+        beside = {"compute": further_seconds(self.case)}
+        return found._replace(forward=_sum(found.forward, beside))
+
+    @cached_property
     def stages(self) -> list[Stage]:
         return [self.stage(number) for number in self.case.stages]
 
@@ -236,6 +253,15 @@ class Step:
             _add(parts, last)
             _add(end, at_end)
             forward_s += sum(last.values()) / 3
+            for _ in range(case.model.mtp_layers):
+                passes = self.further.forward, self.further.backward
+                again = {"recompute": self.recompute(self.further)}
+                if case.plan.recompute == "none":
+                    again = {}
+                for more in (*passes, again):
+                    _add(parts, more)
+                    forward_s += sum(more.values()) / 3
+                _add(end, self.further.end)
         onward, back = sends(case, number)
         send_s = self._send_s
         parts["pp"] += (onward + back) * send_s
@@ -326,6 +352,13 @@ def update_seconds(case: Case, shares: list[Share]) -> float:
         state = share.state
         moved += of_gpu * params * (state.updated + state.by_operations)
     return moved / (gpu.memory_gb_s * 1e9 * case.rates["memory"])
+
+
+def _sum(*several: Parts) -> Parts:
+    total = _nothing()
+    for parts in several:
+        _add(total, parts)
+    return dict(total)
 
 
 def _nothing() -> Parts:

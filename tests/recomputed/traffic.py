@@ -8,7 +8,7 @@ from meshwright.spec.model import Model
 from tests.recomputed import parameters
 from tests.recomputed.case import Case
 from tests.recomputed.collectives import Call
-from tests.recomputed.parameters import Share
+from tests.recomputed.parameters import Share, Tensor
 from tests.recomputed.state import State, frozen_state, state_of
 
 PASSES = ("forward", "backward")
@@ -17,22 +17,30 @@ PASSES = ("forward", "backward")
 def layer_shares(case: Case, is_leading: bool) -> list[Share]:
     is_dense = case.is_dense(is_leading)
     tensors = parameters.layer(case.model, is_dense)
-    if case.training.optimizer == "muon":
-        # Experts are matrices, with whatever biases they have.
-        every = list(tensors)
-        vectors = [one for one in every if one.is_vector and one.split != "ep"]
-        matrices = [one for one in every if one not in vectors]
-        state = state_of(case, of_matrix=True)
-        return [
-            *parameters.on_one_rank(case, iter(matrices), state),
-            *parameters.on_one_rank(case, iter(vectors), state_of(case)),
-        ]
     if case.training.lora is None:
-        return parameters.on_one_rank(case, tensors, state_of(case))
+        return _trained(case, tensors)
     frozen = parameters.on_one_rank(case, tensors, frozen_state(case, True))
     small = parameters.adapters(case, is_dense)
     trained = parameters.on_one_rank(case, small, state_of(case))
     return frozen + [one._replace(is_adapter=True) for one in trained]
+
+
+def further_shares(case: Case) -> list[Share]:
+    return _trained(case, parameters.further(case.model))
+
+
+def _trained(case: Case, tensors: Iterator[Tensor]) -> list[Share]:
+    if case.training.optimizer != "muon":
+        return parameters.on_one_rank(case, tensors, state_of(case))
+    # Experts are matrices, with whatever biases they have.
+    every = list(tensors)
+    vectors = [one for one in every if one.is_vector and one.split != "ep"]
+    matrices = [one for one in every if one not in vectors]
+    state = state_of(case, of_matrix=True)
+    return [
+        *parameters.on_one_rank(case, iter(matrices), state),
+        *parameters.on_one_rank(case, iter(vectors), state_of(case)),
+    ]
 
 
 def embedding_shares(case: Case) -> list[Share]:
@@ -192,6 +200,18 @@ def head(case: Case, passed: str) -> Iterator[Call]:
         yield Call("tp", operation, "tp", case.hidden_bytes)
 
 
+def further(case: Case, passed: str) -> Iterator[Call]:
+    """One pass through a layer that predicts one token more, and its logits.
+
+    Two halves are joined by a matrix whose input and output all ranks need whole.
+    """
+    yield from layer(case, False, passed)
+    for _ in ("input", "output"):
+        yield from _in_and_out_of_tensor_groups(case)
+    yield from embedding(case, passed)
+    yield from head(case, passed)
+
+
 def zero(case: Case, shares: list[Share], passed: str) -> Iterator[Call]:
     """What ZeRO does in every pass of every micro-batch.
 
@@ -252,7 +272,8 @@ def _at_end(case: Case, share: Share) -> Iterator[Call]:
 def tied_tables(case: Case) -> Iterator[Call]:
     """The two copies of a tied table add up their gradients: two ranks, one ring."""
     model, plan = case.model, case.plan
-    if model.tied_embeddings and plan.pp > 1 and case.training.lora is None:
+    has_two = model.tied_embeddings or model.mtp_layers > 0
+    if has_two and plan.pp > 1 and case.training.lora is None:
         table = model.vocab * model.d_model / plan.tp
         yield Call("dp", "all_reduce", "pp", table * state_of(case).reduced, members=2)
 

@@ -47,6 +47,7 @@ APART = (
     "offload_fraction",
     "state_supported",
     "lora_supported",
+    "mtp_supported",
     "muon_supported",
     "activations_partitioned",
     "activations_offloaded",

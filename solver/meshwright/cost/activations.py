@@ -330,6 +330,14 @@ def head_saved_bytes(spec: Spec, shards: Shards) -> Floats:
     return on_one_gpu(tensors, spec, shards)
 
 
+def mtp_saved_bytes(spec: Spec, shards: Shards) -> Floats:
+    """Return the bytes per token that joining the stream with an embedding saves."""
+    layer, width = layer_of(spec), spec.model.d_model
+    tensors = layer.norms("joined norms", width, 2, 2, "sequence")
+    joined = Saved("joined input", 2 * width * layer.matmul_input(), "sequence")
+    return on_one_gpu([*tensors, joined], spec, shards)
+
+
 def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
     """Return the bytes per token of a layer's input: what full recomputation keeps."""
     is_split = spec.training.partition_activations

@@ -24,6 +24,7 @@ from meshwright.cost.weights import (
     embedding_weights,
     head_weights,
     layer_weights,
+    mtp_weights,
 )
 from meshwright.frameworks.base.registry import recomputed_bits
 from meshwright.plans.columns import Floats
@@ -202,15 +203,40 @@ def _end(
     )
 
 
+def mtp_layer(job: Job, rows: Skeletons) -> Block:
+    """Return a layer that predicts a further token, with the head that it shares.
+
+    It reads the embedding of the next token. The matrix that joins it with the stream
+    reads twice the stream's width, and its results, which are split, are gathered and
+    scattered again: in both passes together as much as two more sums (Megatron-LM core
+    0.19.2, transformer/multi_token_prediction.py, `_concat_embeddings`).
+    """
+    usual, joined = layer(job, rows), traffic.tensor_parallel(job, rows, 2)
+    held, table, logits = mtp_weights(job, rows), embedding(job, rows), head(job, rows)
+    return replace(
+        usual,
+        weights=held,
+        tp=[*usual.tp, *joined, *table.tp, *logits.tp],
+        tp_back=[*usual.tp_back, *joined, *table.tp_back, *logits.tp_back],
+        gather=traffic.gather_weights(rows, held),
+        reduce=traffic.reduce_gradients(job, rows, held),
+        end=traffic.step_end(job, rows, held),
+        orthogonalised_s=_mtp_update_s(job, rows),
+    )
+
+
 LAYER, DENSE_LAYER, EMBEDDING, HEAD = "layer", "dense layer", "embedding", "head"
+MTP_LAYER = "MTP layer"
 
 
 def blocks(job: Job, rows: Skeletons) -> dict[str, Block]:
-    """Return the blocks of a model by name, the leading dense layer if there is one."""
-    leading = job.spec.model.first_dense_layers
-    dense = {DENSE_LAYER: dense_layer(job, rows)} if leading else {}
-    ends = {EMBEDDING: embedding(job, rows), HEAD: head(job, rows)}
-    return {LAYER: layer(job, rows), **dense, **ends}
+    """Return the blocks of a model by name, those of rare layers if there are any."""
+    model, found = job.spec.model, {LAYER: layer(job, rows)}
+    if model.first_dense_layers:
+        found[DENSE_LAYER] = dense_layer(job, rows)
+    if model.mtp_layers:
+        found[MTP_LAYER] = mtp_layer(job, rows)
+    return {**found, EMBEDDING: embedding(job, rows), HEAD: head(job, rows)}
 
 
 ITERATIONS = 5
@@ -254,6 +280,19 @@ def layer_matrices(model: Model, is_dense: bool) -> list[Matrix]:
     if model.moe is not None and not is_dense:
         found.append(Matrix(model.moe.n_experts, model.d_model, "sequence"))
     return found
+
+
+def _mtp_update_s(job: Job, rows: Skeletons) -> Floats | float:
+    """Return the same for a layer that predicts a further token."""
+    spec = job.spec
+    if not updates_matrices(spec):
+        return 0.0
+    gpu = gpu_rates(spec.cluster.topology.gpu, spec.training.precision, job.efficiency)
+    width = spec.model.d_model
+    joins_s = Matrix(width, 2 * width, "tensor").seconds(gpu, rows, spec.model)
+    is_dense = spec.model.moe is None
+    layer_s = orthogonalised_s(job, rows, is_dense)
+    return layer_s + joins_s / rows.sharding.optimizer
 
 
 def _expert_matrices(model: Model) -> list[Matrix]:

@@ -140,6 +140,8 @@ class Kernels(Columns):
     embedding_s: Floats
     head_s: Floats
     """Final norm, head and loss, forward and backward."""
+    beside_mtp_s: Floats
+    """What a layer that predicts a further token has beside a layer, both ways."""
 
 
 def kernels(
@@ -164,6 +166,7 @@ def kernels(
         repeated_dense_s=repeated_mlp_s(share, dense, norm_s),
         embedding_s=_embedding_s(share),
         head_s=_head_s(share),
+        beside_mtp_s=_beside_mtp_s(share),
     )
 
 
@@ -335,6 +338,21 @@ def _head_s(share: Work) -> Floats:
     matmuls_s = (1 + gradients * _slow_down(share)) * matmul_s
     kernels_s = 3 * _norm_s(share) + matmuls_s + logits_s
     return kernels_s + gpu.efficiency.microbatch_s / 2
+
+
+def _beside_mtp_s(share: Work) -> Floats:
+    """Return the seconds of a token's prediction beside a layer, forward and backward.
+
+    They are the embedding of the next token, two norms, a matmul that joins it with the
+    stream, and once more the final norm, the head and the loss.
+    """
+    if not share.model.mtp_layers:
+        return np.zeros(len(share.shards))
+    gpu, width = share.gpu, share.model.d_model
+    joined_s = gpu.linear_s(share.tokens, width / share.shards.tp, 2 * width)
+    # Read and written: rows of the table, and both halves of what is joined.
+    moved_s = gpu.stream_s((2 + 4) * share.gpu_tokens * width)
+    return _head_s(share) + 3 * (joined_s + 2 * _norm_s(share) + moved_s)
 
 
 def _slow_down(share: Work) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from meshwright.cost import offload
 from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import (
     dense_mlp_params,
+    mtp_projection_params,
     one_expert_params,
     table_params,
 )
@@ -31,6 +33,7 @@ from meshwright.cost.weights import (
     embedding_weights,
     head_weights,
     layer_weights,
+    mtp_weights,
 )
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
@@ -72,6 +75,7 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
     whole = _whole_model(job, rows, weights, [*embedding, *head])
     at_once = _updated_at_once(job, rows, whole)
     layer = _layer_state(job, rows, weights, at_once)
+    further = _further(job, rows, at_once)
     host_layer = offload.host_bytes(job, rows, weights)
     has_lead = job.spec.model.first_dense_layers > 0
     return HeldState(
@@ -89,6 +93,7 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
                 _state(job, rows, head, at_once),
                 head_gradients(job, rows),
                 _whole_end(job, rows, head),
+                further.state,
             ]
         ),
         in_transit=_in_transit(job, rows, weights),
@@ -96,8 +101,27 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
         host_layer=host_layer,
         host_lead=_leading_host(job, rows, host_layer),
         host_first=offload.host_bytes(job, rows, embedding),
-        host_last=offload.host_bytes(job, rows, head),
+        host_last=offload.host_bytes(job, rows, head) + further.on_host,
     )
+
+
+class _Further(NamedTuple):
+    """What all layers that predict further tokens hold."""
+
+    state: Parts
+    on_host: Floats
+
+
+def _further(job: Job, rows: Skeletons, at_once: Floats) -> _Further:
+    """Return their bytes, with a buffer for gradients in the shape of their matrix."""
+    count, model = job.spec.model.mtp_layers, job.spec.model
+    if not count:
+        return _Further({}, np.zeros(len(rows)))
+    held = mtp_weights(job, rows)
+    buffer = _bytes(job, mtp_projection_params(model) / rows.tp)
+    state = scaled(_layer_state(job, rows, held, at_once), count)
+    on_host = count * offload.host_bytes(job, rows, held)
+    return _Further(added([state, {"workspace": buffer}]), on_host)
 
 
 def _whole_end(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
@@ -145,6 +169,8 @@ def _whole_model(
     kinds = [(model.n_layers - model.first_dense_layers, layer), (1, ends)]
     if model.first_dense_layers:
         kinds.append((model.first_dense_layers, dense_layer_weights(job, rows)))
+    if model.mtp_layers:
+        kinds.append((model.mtp_layers, mtp_weights(job, rows)))
     return [
         replace(block, params=count * block.params)
         for count, held in kinds

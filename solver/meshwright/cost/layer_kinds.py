@@ -10,12 +10,21 @@ time needs, as its workspace, is that of the kind that needs most.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
-from meshwright.cost.blocks import EMBEDDING, HEAD, LAYER, Block, blocks, layer
+from meshwright.cost.blocks import (
+    EMBEDDING,
+    HEAD,
+    LAYER,
+    MTP_LAYER,
+    Block,
+    blocks,
+    layer,
+)
 from meshwright.cost.held_state import HeldState, held_state
 from meshwright.cost.job import Job
 from meshwright.cost.memory import MemoryCosts, memory_costs
@@ -72,9 +81,27 @@ def blocks_of_kinds(job: Job, rows: Skeletons) -> dict[str, Block]:
     kinds = jobs_of_kinds(job)
     if len(kinds) == 1:
         return blocks(kinds[0].job, rows)
-    ends = blocks(job, rows)
+    beside = blocks(_last(job, kinds).job, rows)
     layers = {layer_name(kind): layer(kind.job, rows) for kind in kinds}
-    return {**layers, EMBEDDING: ends[EMBEDDING], HEAD: ends[HEAD]}
+    return {**layers, **_beside_layers(beside)}
+
+
+def _last(job: Job, kinds: Sequence[JobOfKind]) -> JobOfKind:
+    """Return the kind of the last layer, which those that predict further tokens have.
+
+    The ends are the same whatever the kind.
+    """
+    last = job.spec.model.order.repeated[-1]
+    return next(kind for kind in kinds if kind.name in (LAYER, last))
+
+
+T = TypeVar("T")
+
+
+def _beside_layers(blocks: Mapping[str, T]) -> dict[str, T]:
+    """Return what stands beside the layers of all kinds, by name."""
+    names = (MTP_LAYER, EMBEDDING, HEAD)
+    return {name: blocks[name] for name in names if name in blocks}
 
 
 def block_times_of_kinds(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
@@ -86,7 +113,7 @@ def block_times_of_kinds(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
     layers = {
         layer_name(kind): times[LAYER] for kind, times in zip(kinds, found, strict=True)
     }
-    return {**layers, EMBEDDING: found[0][EMBEDDING], HEAD: found[0][HEAD]}
+    return {**layers, **_beside_layers(found[kinds.index(_last(job, kinds))])}
 
 
 def mean_time_costs(job: Job, rows: Skeletons) -> TimeCosts:
@@ -98,9 +125,8 @@ def mean_time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     shares = [kind.share for kind in kinds]
     over = _beyond_mean(kinds)
     both = [added([one.forward, one.backward]) for one in costs]
-    first = costs[0]
     return replace(
-        first,
+        costs[kinds.index(_last(job, kinds))],
         forward=_sum([one.forward for one in costs], shares),
         backward=_sum([one.backward for one in costs], shares),
         weight_s=_dot([one.weight_s for one in costs], shares),
@@ -129,9 +155,9 @@ def mean_memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         # As with leading dense layers: what is held with or without recomputation.
         saved, kept = one.activations - activations, one.freed - freed
         leading = leading + kind.leading * np.maximum(saved, saved - kept)
-    first = costs[0]
+    last = costs[kinds.index(_last(job, kinds))]
     return replace(
-        first,
+        last,
         layer=_sum([one.layer for one in costs], shares),
         activations=activations,
         freed=freed,
@@ -139,7 +165,7 @@ def mean_memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         lead=_sum([one.layer for one in costs], over),
         lead_activations=leading,
         **leading_columns(job.spec, rows),
-        last=_most([one.last for one in costs]),
+        last={**_most([one.last for one in costs]), **_state_of(last.last)},
         fixed=_most([one.fixed for one in costs]),
         host_layer=_dot([one.host_layer for one in costs], shares),
         host_lead=_dot([one.host_layer for one in costs], over),
@@ -155,7 +181,7 @@ def mean_held_state(job: Job, rows: Skeletons) -> HeldState:
         return held[0]
     layers, shares = [one.layer for one in held], [kind.share for kind in kinds]
     return replace(
-        held[0],
+        held[kinds.index(_last(job, kinds))],
         layer=_sum(layers, shares),
         lead=_sum(layers, _beyond_mean(kinds)),
     )
@@ -177,6 +203,11 @@ def _dot(columns: Sequence[Floats], weights: Sequence[float]) -> Floats:
 def _sum(every: Sequence[Parts], weights: Sequence[float]) -> Parts:
     pairs = zip(every, weights, strict=True)
     return added([scaled(parts, weight) for parts, weight in pairs])
+
+
+def _state_of(parts: Parts) -> Parts:
+    """Return the parts that no workspace of a layer changes."""
+    return {name: part for name, part in parts.items() if name != "workspace"}
 
 
 def _most(every: Sequence[Parts]) -> Parts:

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from meshwright.cost import traffic
-from meshwright.cost.blocks import DENSE_LAYER, EMBEDDING, HEAD
+from meshwright.cost.blocks import DENSE_LAYER, EMBEDDING, HEAD, MTP_LAYER
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import blocks_of_kinds, jobs_of_kinds, layer_name
 from meshwright.cost.price import per_row, stage_ends, stage_sends
@@ -116,6 +116,7 @@ def block_counts(job: Job, rows: Skeletons, split: Split) -> dict[str, Ints | Fl
         **layers,
         DENSE_LAYER: dense,
         EMBEDDING: 1 * first,
+        MTP_LAYER: model.mtp_layers * last,
         HEAD: 1 * last,
     }
 
@@ -125,16 +126,18 @@ def recompute_counts(job: Job, rows: Skeletons, split: Split) -> dict[str, Float
 
     Recomputed layers count as repeated ones, spread over the pattern of kinds. Beside
     them, leading dense layers repeat their MLP wherever `mlp` is recomputed
-    selectively.
+    selectively, and layers that predict further tokens what a recomputed layer does.
     """
     is_selective = per_row(rows.recompute == SELECTIVE, split.layers)
-    leading = block_counts(job, rows, split)[DENSE_LAYER]
+    is_repeated = is_selective | per_row(rows.repeats_layers, split.layers)
+    counts = block_counts(job, rows, split)
     return {
         **{
             layer_name(kind): kind.share * split.recomputed
             for kind in jobs_of_kinds(job)
         },
-        DENSE_LAYER: np.where(is_selective, leading, 0.0),
+        DENSE_LAYER: np.where(is_selective, counts[DENSE_LAYER], 0.0),
+        MTP_LAYER: np.where(is_repeated, counts[MTP_LAYER], 0.0),
     }
 
 

@@ -12,6 +12,7 @@ from meshwright.cost.activations import (
     head_saved_bytes,
     layer_input_bytes,
     layer_of,
+    mtp_saved_bytes,
     on_one_gpu,
     saved_tensors,
     weighting_bytes,
@@ -166,7 +167,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         **leading_columns(spec, rows),
         first=held.first,
         last=added([held.last, {"workspace": loss.peak_beyond(working)}]),
-        last_activations=loss.held,
+        last_activations=loss.held + _further_activations(job, rows, kept, loss),
         fixed={
             **turns.saved(job, rows, held, working, moving),
             "workspace": working + moving + MATMUL_WORKSPACE_BYTES,
@@ -259,6 +260,25 @@ def _overhead_gib(spec: Spec, rows: Skeletons) -> Floats:
     is_alone = rows.tp * rows.pp * rows.cp * rows.ep == 1
     few = min(usual, framework.data_parallel_overhead_gib)
     return np.where(is_alone, few, usual)
+
+
+def _further_activations(
+    job: Job, rows: Skeletons, kept: Floats, loss: LossMemory
+) -> Floats:
+    """Return the bytes per micro-batch of layers that predict further tokens.
+
+    Each has what its layer keeps, the stream and the next embedding as two norms read
+    them, both side by side as a matmul reads them, and logits and a loss. Recomputed as
+    a whole it keeps stream and embedding.
+    """
+    spec, count = job.spec, job.spec.model.mtp_layers
+    if not count:
+        return np.zeros(len(rows))
+    tokens = rows.shards.tokens(spec.training.seq_len)
+    two_inputs = 2 * layer_input_bytes(spec, rows.shards)
+    usual = kept + mtp_saved_bytes(spec, rows.shards)
+    each = np.where(rows.repeats_layers, two_inputs, usual)
+    return count * (tokens * each + loss.held)
 
 
 class _Lead(NamedTuple):

@@ -288,7 +288,31 @@ def head_params(model: Model, tp: Ints, pp: Ints) -> Floats:
     """Return the parameters after the last layer on one GPU: final norm and head.
 
     A tied head is the embedding table itself if both are on one stage, else a copy.
+    Layers that predict further tokens read the embedding too, so that their stage has
+    a copy of it.
     """
-    has_table = (pp > 1) | np.bool_(not model.tied_embeddings)
+    is_apart = pp > 1
+    tables = np.where(is_apart | np.bool_(not model.tied_embeddings), 1, 0)
+    if model.mtp_layers and not model.tied_embeddings:
+        tables = tables + is_apart
     bias = model.head_bias * model.vocab / tp
-    return norm_params(model) + bias + np.where(has_table, table_params(model, tp), 0.0)
+    return norm_params(model) + bias + tables * table_params(model, tp)
+
+
+MTP_NORMS = 3
+"""Norms of a layer that predicts a further token beside those that all layers have: of
+the stream, of the embedding beside it, and before the head."""
+
+
+def mtp_projection_params(model: Model) -> int:
+    """Return the parameters that join the stream with the embedding of a next token.
+
+    They are a matrix from twice the width of the stream to it (DeepSeek-AI 2024,
+    DeepSeek-V3 Technical Report, section 2.2, equation 21).
+    """
+    return 2 * model.d_model**2
+
+
+def mtp_params(model: Model, tp: Ints) -> Floats:
+    """Return the parameters of such a layer on one GPU, beside those of a layer."""
+    return mtp_projection_params(model) / tp + MTP_NORMS * norm_params(model)

@@ -19,7 +19,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from meshwright import catalog
 from meshwright.cost.job import Efficiency, Job, make_mixed_job
-from meshwright.cost.whole_model import total_params
+from meshwright.cost.whole_model import stated_params
 from meshwright.frameworks.base.framework import Setting
 from meshwright.frameworks.base.registry import framework, kernels_of
 from meshwright.frameworks.base.switches import (
@@ -381,7 +381,7 @@ def nearest_published(spec: Spec, unseen: str = "") -> PlanOfMaker | None:
     if spec.cluster.parts:
         return None
     lora = spec.training.lora
-    gpus, params = spec.cluster.gpus, total_params(spec.model)
+    gpus, params = spec.cluster.gpus, stated_params(spec.model)
     gpu = spec.cluster.topology.gpu.name
 
     def distance(one: PlanOfMaker) -> tuple[float, float]:

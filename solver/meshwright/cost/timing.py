@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -13,11 +13,13 @@ from meshwright.cost.blocks import (
     EMBEDDING,
     HEAD,
     LAYER,
+    MTP_LAYER,
     Block,
     dense_layer,
     embedding,
     head,
     layer,
+    mtp_layer,
 )
 from meshwright.cost.compute import Kernels, LayerKernels, kernels, of_bits
 from meshwright.cost.hiding import (
@@ -77,7 +79,7 @@ class BlockTimes:
     """Seconds of one block by part, per micro-batch and at the end of the step."""
 
     forward: Parts
-    """The seconds of embedding and head include the backward."""
+    """The seconds of embedding, head and MTP layer include the backward."""
     backward: Parts
     sync: Parts
     weight_s: Floats
@@ -96,11 +98,17 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     seconds = _layer_kernels(job, rows)
     times = _block_times(job, rows, seconds)
     repeated, first, last = (times[name] for name in (LAYER, EMBEDDING, HEAD))
+    at_end, synced_at_end = last.forward, last.sync
     lead = BlockTimes({}, {}, {}, *[np.zeros(len(rows))] * 4)
     bits, lead_again = recomputed_bits(job.spec, rows), Parts()
     if job.spec.model.first_dense_layers:
         lead = _leading(times[DENSE_LAYER], repeated)
         lead_again = _leading_recompute(bits, seconds, lead)
+    if count := job.spec.model.mtp_layers:
+        further = times[MTP_LAYER]
+        again = {"recompute": _recompute_s(rows, bits, seconds, further)}
+        at_end = added([at_end, scaled(added([further.forward, again]), count)])
+        synced_at_end = added([synced_at_end, scaled(further.sync, count)])
     return TimeCosts(
         forward=repeated.forward,
         backward=repeated.backward,
@@ -110,12 +118,12 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
         lead_weight_s=lead.weight_s,
         **leading_columns(job.spec, rows),
         first=first.forward,
-        last=last.forward,
+        last=at_end,
         send_s=_send_s(job, rows, repeated),
         sync_layer=repeated.sync,
         sync_lead=lead.sync,
         sync_first=added([first.sync, {"host": np.full(len(rows), host_step_s(job))}]),
-        sync_last=last.sync,
+        sync_last=synced_at_end,
     )
 
 
@@ -143,6 +151,11 @@ def _block_times(job: Job, rows: Skeletons, seconds: Kernels) -> dict[str, Block
     result = {LAYER: _layer(job, rows, layer(job, rows), seconds.layer)}
     if job.spec.model.first_dense_layers:
         result[DENSE_LAYER] = _layer(job, rows, dense_layer(job, rows), seconds.dense)
+    if job.spec.model.mtp_layers:
+        further = _layer(job, rows, mtp_layer(job, rows), seconds.layer)
+        beside = {"compute": seconds.beside_mtp_s}
+        both = added([further.forward, further.backward, beside])
+        result[MTP_LAYER] = replace(further, forward=both, backward={})
     # Nothing hides the first gather and the last reduction of a step.
     alone = np.zeros(len(rows))
     result[EMBEDDING] = _end(

@@ -23,6 +23,8 @@ from meshwright.cost.parameters_and_flops import (
     layer_params,
     matrix_params,
     mlp_inputs,
+    mtp_params,
+    mtp_projection_params,
     output_width,
     query_width,
 )
@@ -67,8 +69,24 @@ class Weights:
 
 def layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
     """Return the weights of one layer: those of experts and adapters separately."""
+    return _layer_weights(job, rows, 0.0, 0.0)
+
+
+def mtp_weights(job: Job, rows: Skeletons) -> list[Weights]:
+    """Return the same for a layer that predicts a further token."""
+    model = job.spec.model
+    joins = mtp_projection_params(model) / rows.tp
+    return _layer_weights(job, rows, mtp_params(model, rows.tp), joins)
+
+
+def _layer_weights(
+    job: Job, rows: Skeletons, further: Floats | float, of_matrices: Floats | float
+) -> list[Weights]:
+    """Return the weights of a layer with further ones, of which some are matrices."""
     model, is_dense = job.spec.model, job.spec.model.moe is None
-    weights = _matrices_and_vectors(job, rows, layer_params(model, rows.tp), is_dense)
+    params = layer_params(model, rows.tp) + further
+    matrices = matrix_params(model, rows.tp, is_dense) + of_matrices
+    weights = _matrices_and_vectors(job, rows, params, matrices)
     if model.moe:
         params, state = expert_params(model, rows.expert_gpus), matrix_state(job.spec)
         weights.append(_experts(rows, params, state))
@@ -77,19 +95,20 @@ def layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
 
 def dense_layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
     """Return the weights of a leading layer without experts."""
-    params = dense_layer_params(job.spec.model, rows.tp)
-    weights = _matrices_and_vectors(job, rows, params, is_dense=True)
+    model = job.spec.model
+    params = dense_layer_params(model, rows.tp)
+    matrices = matrix_params(model, rows.tp, is_dense=True)
+    weights = _matrices_and_vectors(job, rows, params, matrices)
     return weights + _adapters(job, rows, is_dense=True)
 
 
 def _matrices_and_vectors(
-    job: Job, rows: Skeletons, params: Floats, is_dense: bool
+    job: Job, rows: Skeletons, params: Floats, matrices: Floats
 ) -> list[Weights]:
-    """Return the weights of a layer, norms and biases apart if they differ in state."""
+    """Return weights, norms and biases apart from matrices if they differ in state."""
     spec = job.spec
     if not updates_matrices(spec):
         return [_common(rows, params, layer_state(spec))]
-    matrices = matrix_params(spec.model, rows.tp, is_dense)
     return [
         _common(rows, matrices, matrix_state(spec)),
         _common(rows, params - matrices, layer_state(spec)),

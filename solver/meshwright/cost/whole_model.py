@@ -16,6 +16,8 @@ from meshwright.cost.parameters_and_flops import (
     head_params,
     layer_params,
     mlp_inputs,
+    mtp_params,
+    mtp_projection_params,
     one_expert_params,
     output_width,
     query_width,
@@ -39,14 +41,19 @@ class KindOfLayer(NamedTuple):
 
 
 def kinds_of_layers(model: Model) -> list[KindOfLayer]:
-    """Return the layers of a model by kind; leading dense ones are a kind too."""
+    """Return the layers of a model by kind; leading dense ones are a kind too.
+
+    Those that predict further tokens count as of the last kind.
+    """
     if not model.pattern:
         leading, is_dense = model.first_dense_layers, model.moe is None
-        rest = KindOfLayer("layer", model, model.n_layers - leading, is_dense)
+        layers = model.n_layers + model.mtp_layers - leading
+        rest = KindOfLayer("layer", model, layers, is_dense)
         return [KindOfLayer("dense", model, leading, True), rest] if leading else [rest]
     order, counts = model.order, Counter(model.order.leading)
     for name in order.repeated:
         counts[name] += order.repeats
+    counts[order.repeated[-1]] += model.mtp_layers
     kinds = ((name, model.of_kind(name)) for name in order.names)
     return [KindOfLayer(n, kind, counts[n], kind.moe is None) for n, kind in kinds]
 
@@ -54,9 +61,20 @@ def kinds_of_layers(model: Model) -> list[KindOfLayer]:
 def total_params(model: Model) -> int:
     """Return the parameters of the whole model."""
     ends = embedding_params(model, ONE) + head_params(model, ONE, ONE)
-    return int(ends[0]) + sum(
-        kind.layers * _layer_params(kind) for kind in kinds_of_layers(model)
+    further = model.mtp_layers * int(mtp_params(model, ONE)[0])
+    return (
+        further
+        + int(ends[0])
+        + sum(kind.layers * _layer_params(kind) for kind in kinds_of_layers(model))
     )
+
+
+def stated_params(model: Model) -> int:
+    """Return the parameters by which models are compared, as their authors state them.
+
+    Layers that predict further tokens are left out: they only help to train the others.
+    """
+    return total_params(model.model_copy(update={"mtp_layers": 0}))
 
 
 def _layer_params(kind: KindOfLayer) -> int:
@@ -103,12 +121,16 @@ def step_flops(model: Model, seq_len: int, global_batch: float) -> float:
 
 
 def matmul_params(model: Model) -> int:
-    """Return the weights in the matmuls of a token, with those of the head."""
+    """Return the weights in the matmuls of a token, with those of the head.
+
+    Those of the head count once for each token that is predicted.
+    """
     layers = sum(
         kind.layers * layer_matmul_params(kind.model, kind.is_dense)
         for kind in kinds_of_layers(model)
     )
-    return layers + model.vocab * model.d_model
+    head, further = model.vocab * model.d_model, model.mtp_layers
+    return layers + head + further * (head + mtp_projection_params(model))
 
 
 def recomputed_flops(model: Model, seq_len: int, global_batch: float) -> float:

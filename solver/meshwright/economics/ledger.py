@@ -12,7 +12,7 @@ import numpy as np
 
 from meshwright.check.check import rows_by_kind
 from meshwright.cost import traffic
-from meshwright.cost.blocks import EMBEDDING, HEAD, Block, Operations
+from meshwright.cost.blocks import EMBEDDING, HEAD, MTP_LAYER, Block, Operations
 from meshwright.cost.hiding import host_send_s
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import (
@@ -245,6 +245,8 @@ def call_labels(
         return _exchanged(collective, "tokens" if phase == "forward" else "gradients")
     if part == "tp" and block in _ENDS:
         return (_ENDS[block],)
+    if part == "tp" and block == MTP_LAYER:
+        return ("stream, embedding and logits",) * collective.calls
     if part == "tp":
         return _TENSOR[phase, collective.operation][: collective.calls]
     if part == "cp" and collective.operation == "all_to_all":

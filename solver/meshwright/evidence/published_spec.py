@@ -299,10 +299,13 @@ _NAMED = (
 )  # fmt: skip
 """Fields that a run's model and a preset have in common."""
 
+_ASIDE = ("dropout", "mtp_layers")
+"""Fields that say how a model was trained, which no preset has."""
+
 
 def _published(model: RunModel) -> Fields:
     """Return the published fields of a model, under the names of `Model`."""
-    fields = {name: getattr(model, name) for name in ("name", *_NAMED, "dropout")}
+    fields = {name: getattr(model, name) for name in ("name", *_NAMED, *_ASIDE)}
     fields["tied_embeddings"] = model.tied
     fields["mla"] = model.mla.model_dump() if model.mla else None
     fields["moe"] = _experts(model)

@@ -89,6 +89,9 @@ class RunModel(RunPart):
 
     name: Words = Field("unnamed", description="As published.")
     n_layers: LayerCount | None = Field(None, description="Transformer layers.")
+    mtp_layers: CountOrNone = Field(
+        0, description="Layers after the last that predict one token further each."
+    )
     d_model: Count | None = Field(None, description="Width of the residual stream.")
     n_heads: Count | None = Field(None, description="Query heads.")
     n_kv_heads: Count | None = Field(None, description="Key and value heads.")

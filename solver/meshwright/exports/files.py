@@ -261,6 +261,7 @@ def lora_notes(spec: Spec) -> Iterator[str]:
 RARE = (
     "attention_window", "attention_chunk", "output_gate", "attention_sinks",
     "keys_are_values", "head_bias", "mixer", "kinds", "pattern", "shares_indexer",
+    "mtp_layers",
 )  # fmt: skip
 """Fields that are told only of models that have more than the default."""
 

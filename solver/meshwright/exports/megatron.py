@@ -115,7 +115,9 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
     counts = plan.chunk_layers(spec.model.first_dense_layers)
     if len({*counts}) > 1:
         why = "plan.stages: layers t of each, embedding E, loss L"
-        yield Setting("pipeline_model_parallel_layout", layout(counts), why)
+        why += ", m for model.mtp_layers" if spec.model.mtp_layers else ""
+        told = layout(counts, spec.model.mtp_layers)
+        yield Setting("pipeline_model_parallel_layout", told, why)
     elif plan.vpp > 1:
         yield Setting("virtual_pipeline_model_parallel_size", plan.vpp, "plan.vpp")
     if (size := microbatch_group(plan)) != plan.pp:
@@ -161,10 +163,13 @@ def microbatch_group(plan: Plan) -> int:
     return group_size(plan.microbatches, plan.pp) if plan.vpp > 1 else plan.pp
 
 
-def layout(counts: Sequence[int]) -> str:
-    """Return the layers of each chunk as Megatron Core reads them."""
+def layout(counts: Sequence[int], further: int = 0) -> str:
+    """Return the layers of each chunk as Megatron Core reads them.
+
+    `further` layers predict one more token each, on the last stage.
+    """
     stages = [f"t*{count}" if count > 1 else "t" * count for count in counts]
-    return "E" + "|".join(stages) + "L"
+    return "E" + "|".join(stages) + "m" * further + "L"
 
 
 def _batch(spec: Spec, plan: Plan) -> Iterator[Setting]:

@@ -125,9 +125,9 @@ def config_text(spec: Spec, plan: Plan) -> str:
         replace(setting, name=f"model.{setting.name}")
         for setting in model_fields(spec, plan)
     ]
-    if hub:
-        why = "layers that predict more tokens are not counted"
-        fields.append(Setting("model.mtp_num_layers", None, why))
+    if hub and not spec.model.mtp_layers:
+        # A provider of the hub's model has those that its config.json names.
+        fields.append(Setting("model.mtp_num_layers", None, "model.mtp_layers 0"))
     lines = [(f"cfg.model = {made}", "model.details.hub" if hub else "")]
     lines += [
         (f"cfg.{setting.name} = {_code(setting)}", setting.why)

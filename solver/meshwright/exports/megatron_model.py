@@ -57,6 +57,8 @@ def _scaling_refusals(scaling: RopeScaling, is_latent: bool) -> Iterator[Refusal
 def model_settings(model: Model) -> Iterator[Setting]:
     """Yield the fields of Megatron Core that say a model."""
     yield Setting("num_layers", model.n_layers, "model.n_layers")
+    if model.mtp_layers:
+        yield Setting("mtp_num_layers", model.mtp_layers, "model.mtp_layers")
     yield Setting("hidden_size", model.d_model, "model.d_model")
     yield Setting("ffn_hidden_size", model.d_ff, "model.d_ff")
     yield Setting("num_attention_heads", model.n_heads, "model.n_heads")

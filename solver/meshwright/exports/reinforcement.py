@@ -277,6 +277,7 @@ def refusals(title: str, spec: Spec, plan: Plan) -> Iterator[Refusal]:
         "training.moments": is_precision_aware(training),
         "training.partition_activations": training.partition_activations,
         "training.offload_activations": bool(training.offload_activations),
+        "model.mtp_layers": spec.model.mtp_layers > 0,
         "dp_replicate": plan.zero >= 1 and plan.dp_replicate > 1,
     }
     for field in (name for name, is_there in special.items() if is_there):

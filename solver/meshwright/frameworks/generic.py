@@ -43,6 +43,7 @@ FRAMEWORK = Framework(
     has_no_sync=True,
     state_options=STATE_OPTIONS,
     has_deepep=True,
+    has_mtp=True,
     stores_fp8_inputs=True,
     keeps_fp8_inputs=True,
     data_parallel_overhead_gib=FEW_GROUPS_OVERHEAD_GIB,

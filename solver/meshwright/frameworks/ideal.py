@@ -33,6 +33,7 @@ FRAMEWORK = Framework(
     has_no_sync=True,
     state_options=STATE_OPTIONS,
     has_deepep=True,
+    has_mtp=True,
     stores_fp8_inputs=True,
     partitions_activations=True,
     on_host=frozenset({"offload_activations"}),

@@ -364,6 +364,7 @@ FRAMEWORK = Framework(
     context_exchanges=("ring", "gather", "ulysses"),  # `--cp-comm-type`
     state_options=STATE_OPTIONS - {PURE_BF16},
     has_deepep=True,
+    has_mtp=True,
     stores_fp8_inputs=True,  # `activation_func_fp8_input_store`
     partitions_activations=True,  # --distribute-saved-activations
     on_host=frozenset({"offload_activations"}),  # transformer_config.py, cpu_offloading

@@ -120,8 +120,11 @@ def _notes(config: Config, data: Mapping[str, Any], is_nested: bool) -> list[str
         )
     if form := unread_stretch(config):
         notes.append(f"Positions are stretched by {form}, which no export writes.")
-    if config.data.get("num_nextn_predict_layers"):
-        notes.append("The layer that predicts a second token is left out.")
+    if count := config.data.get("num_nextn_predict_layers"):
+        notes.append(
+            f"Layers that predict further tokens (num_nextn_predict_layers {count}) "
+            f"are left out; trained with them, say model.mtp_layers: {count}."
+        )
     return notes
 
 

@@ -57,9 +57,6 @@ _GPU_LINE = re.compile(
 _COUNTS = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9})|((?:,\d{1,9})+))?")
 """8, a range as 1..64, or a list as 1,2,4."""
 
-_MANY = re.compile(r"\s{0,9}\d{1,6}\s?[xX*]\s?[A-Za-z]")
-"""GPUs with their number, as 16xA100."""
-
 OpenCount = int | list[int] | dict[str, int]
 """A number of machines, or the numbers that it may become, as a spec has them."""
 
@@ -184,9 +181,6 @@ def _said(
     if asked.cluster is not None:
         yield ("cluster",), "cluster", cluster_of(asked, files, notes)
     elif asked.gpu is not None:
-        if _MANY.match(asked.gpu):
-            told = f"names one; {option('cluster', asked.gpu)} takes a number of them"
-            raise SpecError(f"{option('gpu')} {printable(asked.gpu[:60])}: {told}")
         yield ("cluster",), "gpu", {"gpu": asked.gpu, "count": asked.count or 1}
     elif asked.count is not None:
         yield ("cluster", "count"), "count", asked.count

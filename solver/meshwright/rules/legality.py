@@ -279,6 +279,7 @@ PRINTED_ORDER = (
     "zero_bubble_rounds",
     "state_supported",
     "lora_supported",
+    "mtp_supported",
     "muon_supported",
     "activations_partitioned",
     "activations_offloaded",

@@ -233,6 +233,17 @@ PLAN_RULES: tuple[Rule, ...] = (
         concerns=lambda spec: not _has_lora(spec),
     ),
     Rule(
+        "mtp_supported",
+        "the framework trains layers that predict further tokens",
+        "megatron-core 0.19.2 transformer/multi_token_prediction.py; torchtitan, "
+        "Transformers and the others leave these layers out",
+        lambda spec, rows: np.full(rows.tp.shape, framework_of(spec).has_mtp),
+        "framework {spec.framework}, mtp_layers {spec.model.mtp_layers}",
+        concerns=lambda spec: (
+            spec.model.mtp_layers > 0 and not framework_of(spec).has_mtp
+        ),
+    ),
+    Rule(
         "state_supported",
         "moments and master weights are in fp32, and fp8 weights are copies",
         "Megatron-LM optimizer_config.py: use_precision_aware_optimizer; torchtitan's "

@@ -36,6 +36,7 @@ def problems(spec: Spec) -> Iterable[Problem]:
         _offload_fraction,
         _positions,
         _adapters,
+        _further_tokens,
         _offloaded_activations,
         _degrees,
         _experts,
@@ -116,6 +117,13 @@ def _adapters(spec: Spec) -> Iterable[Problem]:
     for name in lora.targets:
         if not projections([name]) & known:
             yield Problem(path, name, f"names {told}")
+
+
+def _further_tokens(spec: Spec) -> Iterable[Problem]:
+    if spec.model.mtp_layers and spec.training.lora is not None:
+        path = ("model", "mtp_layers")
+        sentence = "beside training.lora, which trains none; accepted: 0"
+        yield Problem(path, spec.model.mtp_layers, sentence)
 
 
 def adaptable(model: Model) -> frozenset[str]:

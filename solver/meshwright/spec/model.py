@@ -42,6 +42,9 @@ def kind_problems(model: Model) -> Iterator[Problem]:
     if model.attention_window and model.attention_chunk:
         sentence = "beside model.attention_window; accepted: one of them"
         yield Problem(("attention_chunk",), model.attention_chunk, sentence)
+    if model.mtp_layers > model.n_layers:
+        sentence = f"are more than model.n_layers {model.n_layers}"
+        yield Problem(("mtp_layers",), model.mtp_layers, sentence)
     if not model.d_ff and model.mixer == "none":
         yield Problem(("d_ff",), 0, "without a mixer leaves an empty layer")
 
@@ -113,6 +116,8 @@ class Model(SpecModel):
         "hybrid_override_pattern": "model.pattern, model.kinds and model.state_space",
         "layer_types": "model.pattern and model.kinds",
         "sliding_window": "model.attention_window",
+        "num_nextn_predict_layers": "model.mtp_layers",
+        "mtp_num_layers": "model.mtp_layers",
     }
 
     name: Name = Field("inline", description="For the reader; not used.")
@@ -180,6 +185,11 @@ class Model(SpecModel):
         False, description="Keys are the values as well: one projection for both."
     )
     head_bias: Flag = Field(False, description="A bias in the head.")
+    mtp_layers: CountOrNone = Field(
+        0,
+        description="Layers after the last that predict one token further each, beside "
+        "the head: multi-token prediction. They are like the last layer.",
+    )
     mixer: Mixer = Field(
         "attention", description="What mixes tokens in a layer; none for an MLP alone."
     )
@@ -348,6 +358,11 @@ class Model(SpecModel):
         """Return the numbers of key and value heads that kinds of layers have."""
         of_kinds = (kind.n_kv_heads or self.n_kv_heads for kind in self.kinds.values())
         return tuple(sorted({self.n_kv_heads, *of_kinds}))
+
+    @property
+    def last_kind(self) -> Model:
+        """Return the model as if all of its layers were like the last."""
+        return self.of_kind(self.order.repeated[-1])
 
     def of_kind(self, name: str) -> Model:
         """Return the model as if all of its layers were of one kind."""

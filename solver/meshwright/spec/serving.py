@@ -190,6 +190,7 @@ def _layers(spec: ServingSpec) -> Iterable[Problem]:
     ]
     there = {
         "state_space": ("state_space" in mixers, "recurrent layers"),
+        "mtp_layers": (model.mtp_layers > 0, "layers that predict further tokens"),
         "mixer": ("none" in mixers, "layers without attention"),
         "keys_are_values": (any(same), "keys that are values"),
         "mla.indexer": (model.picker is not None, "an indexer"),

@@ -335,6 +335,8 @@ class Framework:
     on_host: frozenset[str] = frozenset()
     """How activations may wait in host memory, without a pipeline: a field of
     `training`, for those of some layers, or a mode of recomputation."""
+    has_mtp: bool = False
+    """Whether it trains layers that predict further tokens."""
     matrix_optimizers: frozenset[Optimizer] = frozenset()
     """Optimizers that update whole matrices, of those that it has."""
     frozen_weights: frozenset[str] = frozenset()

@@ -188,8 +188,7 @@ def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
         given[1].refuse(f"contradicts {other}; accepted: one of them")
     if layout is not None:
         launch.set("stages", layers_of_stages(layout), layout)
-        if "m" in "".join(_stages(layout)):
-            launch.is_not_judged(layout, "layers m are not in the model")
+        _read_further(_stages(layout), layout, launch)
     elif chunks:
         launch.set("vpp", *chunks)
     elif size:
@@ -203,6 +202,14 @@ def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
     launch.read(settings, NAMES["ends"])
     if launch.framework == "megatron" and is_complete:
         launch.set("schedule", "1f1b")
+
+
+def _read_further(stages: list[str], layout: Setting, launch: Launch) -> None:
+    """Read the layers of a layout that predict further tokens."""
+    if "m" in "".join(stages[:-1]):
+        launch.is_not_judged(layout, "layers m are priced on the stage of L")
+    if count := "".join(stages).count("m"):
+        launch.set("model.mtp_layers", count, layout)
 
 
 def _read_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
