@@ -19,7 +19,7 @@ from benchmarks import without_options
 from benchmarks.experts.read import Configuration, configurations, exceptions
 from benchmarks.runs_of import STRONG, UNFITTED, all_runs, launched_by, timed
 from meshwright.cost.profile import PATH
-from meshwright.cost.whole_model import job_flops, total_params
+from meshwright.cost.whole_model import job_flops, stated_params
 from meshwright.evidence.price import Priced
 from meshwright.frameworks.base.registry import framework
 from meshwright.results.outcome_parts import HighestMfu
@@ -142,7 +142,7 @@ def plan_of(
     """Return a published plan with the facts by which specs are compared."""
     return PlanOfMaker(
         model=spec.model.name,
-        params=total_params(spec.model),
+        params=stated_params(spec.model),
         gpu=spec.cluster.topology.gpu.name,
         gpus=spec.cluster.gpus,
         framework=launched,
