@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from meshwright.imports.read import read_launch
 from tests.exports.small import LLAMA, spec_of
 from tests.helpers.launches import written
 from tests.helpers.plans import best_of
+from tests.imports.launches.test_functions import OF_THE_HUB
 
 PIPELINE: dict[str, Any] = {
     "tp": 1, "pp": 4, "cp": 1, "zero": 1, "vpp": 1, "micro_batch": 1,
@@ -158,3 +160,33 @@ def test_a_layout_that_has_other_ones_contradicts(tmp_path: Path) -> None:
     path.write_text(SCRIPT.format(f"--mtp-num-layers 2 {layout}"))
     with pytest.raises(mw.SpecError, match="mtp-num-layers 2: contradicts"):
         mw.import_file(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "layers"),
+    [("", 1), ("cfg.model.mtp_num_layers = 2", 2), ("cfg.model.mtp_num_layers = 0", 0)],
+)
+def test_models_of_the_hub_are_trained_with_those_of_their_checkpoint(
+    line: str, layers: int, tmp_path: Path
+) -> None:
+    """Providers of Megatron Bridge take them from config.json, unless they are told."""
+    recipe = OF_THE_HUB.replace("zai-org/", "deepseek-ai/").format("DeepSeek-V3")
+    path = tmp_path / "recipe.py"
+    path.write_text(recipe.replace("    return", f"    {line}\n    return"))
+    model = {"preset": "deepseek-v3", "mtp_layers": layers}
+    found = mw.import_file(path)
+    assert found.fields["model"] == (model if layers else "deepseek-v3")
+    assert not any("mtp" in note for note in found.notes)
+
+
+def test_a_config_of_the_hub_says_which_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    config = {
+        "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256,
+        "num_attention_heads": 4, "intermediate_size": 512, "vocab_size": 1000,
+        "num_nextn_predict_layers": 2,
+    }  # fmt: skip
+    path.write_text(json.dumps(config))
+    found = mw.import_file(path, kind="hf")
+    assert found.fields["model"]["details"]["mtp_layers"] == 2
+    assert any("say model.mtp_layers: 2" in note for note in found.notes)

@@ -297,7 +297,7 @@ def spec_fields(launch: Launch, decided: Decided) -> dict[str, Any]:
                 inner = inner.setdefault(name, {})
             inner[path[-1]] = said.value
     if launch.preset is not None:
-        sections["model"] = launch.preset
+        sections["model"] = launch.bundled_model
     training = sections.setdefault("training", {})
     if "fused" in training:
         fused = framework(launch.framework or GENERIC).fused

@@ -14,6 +14,7 @@ from meshwright.imports.hf_config import (
     Config,
     Fields,
     Part,
+    details,
     unread_stretch,
 )
 from meshwright.imports.registry import Importer
@@ -120,10 +121,10 @@ def _notes(config: Config, data: Mapping[str, Any], is_nested: bool) -> list[str
         )
     if form := unread_stretch(config):
         notes.append(f"Positions are stretched by {form}, which no export writes.")
-    if count := config.data.get("num_nextn_predict_layers"):
+    if count := details(config).get("mtp_layers"):
         notes.append(
-            f"Layers that predict further tokens (num_nextn_predict_layers {count}) "
-            f"are left out; trained with them, say model.mtp_layers: {count}."
+            f"{count} more layers of the checkpoint predict further tokens, and are "
+            f"left out; where they are trained, say model.mtp_layers: {count}."
         )
     return notes
 

@@ -212,6 +212,9 @@ def details(config: Config) -> Fields:
     for name, value in numbers.items():
         if value is not None:
             found[name] = _number(config, name, value)
+    further = next((data[name] for name in FURTHER if name in data), 0)
+    if isinstance(further, int) and 0 < further <= MAX_COUNT:
+        found["mtp_layers"] = int(further)
     word = data.get("hidden_act") or data.get("activation_function")
     if (function := ACTIVATIONS.get(str(word))) is not None:
         found["activation"] = function
@@ -228,6 +231,9 @@ def details(config: Config) -> Fields:
             found["rope_scaling"] = stretch
     return found
 
+
+FURTHER = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "mtp_num_layers")
+"""Names of the number of layers that predict further tokens."""
 
 FORMS = ("llama3", "yarn")
 

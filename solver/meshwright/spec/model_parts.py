@@ -167,6 +167,11 @@ class Details(SpecModel):
     hub: Name | None = Field(
         None, description="Its name on the Hugging Face hub, as Qwen/Qwen3-8B."
     )
+    mtp_layers: Count | None = Field(
+        None,
+        description="Layers of its checkpoint that predict further tokens; "
+        "`model.mtp_layers` trains them.",
+    )
     norm_eps: Positive | None = Field(
         None, description="Epsilon of norms; default that of the framework."
     )

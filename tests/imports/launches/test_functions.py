@@ -171,7 +171,10 @@ def pretrain_config() -> ConfigContainer:
 
 @pytest.mark.parametrize(
     ("name", "model"),
-    [("GLM-5.2", "glm-5.2"), ("Other", {"details": {"hub": "zai-org/Other"}})],
+    [
+        ("GLM-5.2", {"preset": "glm-5.2", "mtp_layers": 1}),
+        ("Other", {"details": {"hub": "zai-org/Other"}}),
+    ],
 )
 def test_a_model_of_the_hub_without_sizes_is_the_bundled_one(
     tmp_path: Path, name: str, model: Any

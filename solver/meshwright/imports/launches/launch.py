@@ -50,6 +50,10 @@ MOST_NAMED = 12
 """Most harmless options that a note lists by name unless asked for all."""
 
 
+FURTHER = "model.mtp_layers"
+"""The field of layers that predict further tokens, which no bundled model has."""
+
+
 @dataclass(frozen=True)
 class FieldValue:
     """A value of a field, and the option that sets it."""
@@ -303,6 +307,14 @@ class Launch:
         """The bundled model whose name `model` is, as the hub or others spell it."""
         return catalog.meant(catalog.MODELS, str(self.value("model") or ""))
 
+    @property
+    def bundled_model(self) -> str | dict[str, Any] | None:
+        """The same as a spec has it, with layers that are trained beside it."""
+        further = self.value(FURTHER)
+        if self.preset is None or not further:
+            return self.preset
+        return {"preset": self.preset, "mtp_layers": further}
+
     def size_of_model(self, name: str) -> int | None:
         """Return a size of the model, if the launch says it or names a bundled one."""
         said = self.value(f"model.{name}")
@@ -319,7 +331,8 @@ class Launch:
         place = f"{named.where}: {printable(str(named))}"
         if preset is None:
             return f"{place}: no bundled model; give its config.json as the model"
-        sizes = [field for field in self.values if field.startswith("model.")]
+        said = [field for field in self.values if field.startswith("model.")]
+        sizes = [field for field in said if field != FURTHER]
         rest = f", so not read: {', '.join(sizes)}" if sizes else ""
         return f"{place}: taken as the bundled {preset}{rest}"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshwright import catalog
-from meshwright.imports.launches.launch import FieldValue, Launch
+from meshwright.imports.launches.launch import FURTHER, FieldValue, Launch
 from meshwright.imports.launches.settings import OPTIONS, Setting, Settings
 
 NAMES = OPTIONS["megatron_model"]
@@ -54,6 +54,11 @@ def _read_hub(settings: Settings, launch: Launch) -> None:
         is_named = "model.n_layers" not in launch.values
         is_named &= catalog.meant(catalog.MODELS, hub.value) is not None
         launch.set("model" if is_named else "model.details.hub", hub.value, hub)
+        if is_named and "mtp_num_layers" not in settings:
+            # Providers of the hub's models train those of its checkpoint.
+            preset = catalog.read(catalog.bundled(catalog.MODELS, hub.value)).data
+            count = preset.get("details", {}).get("mtp_layers")
+            launch.put(FURTHER, count and (count, hub))
 
 
 STRETCHED = [row["number"] for row in NAMES["yarn"].values()]
