@@ -271,4 +271,4 @@ def test_commands_of_engines_say_how_these_are_asked_about(
     told = refused("import", "serve.sh")
     assert "serve.sh: starts an engine, which is asked about by `inference`" in told
     told = refused("import", "missing.sh")
-    assert "KIND: 'missing.sh' is not known" in told
+    assert "missing.sh: no such file" in told

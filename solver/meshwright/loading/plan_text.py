@@ -89,13 +89,13 @@ def _document(text: str, files: Files) -> Document:
         document = read_yaml(path)
         if not isinstance(document.data, dict):
             raise SpecError(f"{text}: expected the fields of a plan, as a mapping")
-        if document.data.keys() & {*JOBS, "model"}:  # a spec, such as `import` made
+        if isinstance(document.data.get("plan"), dict):
+            document.data = pins_of_answer(document.data["plan"])
+        elif document.data.keys() & {*JOBS, "model"}:  # a spec, such as `import` made
             if not isinstance(document.data.get("pins"), dict):
                 told = "is a spec without pins; expected the fields of a plan"
                 raise SpecError(f"{printable(text)}: {told}")
             document = document.part("pins")
-        if isinstance(document.data.get("plan"), dict):
-            document.data = pins_of_answer(document.data["plan"])
         return document
     if len(text) > LONGEST_PLAN:
         told = f"expected a file, or at most {LONGEST_PLAN:,} characters"
