@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -263,7 +263,7 @@ class _Call:
         if is_launch(plan):
             with self._given(str(plan), None) as path:
                 return pins_of(str(path), spec, self.notes)
-        if isinstance(plan, str) and plan.lstrip().startswith("{"):
+        if _is_json(plan):
             plan = pins_of_json(plan)
         return pins_of(plan, spec, self.notes, self._files)
 
@@ -446,9 +446,13 @@ def _short(found: Comparison) -> Comparison:
     return found.model_copy(update={"plans": plans})
 
 
+def _is_json(plan: str | Json | None) -> TypeGuard[str]:
+    return isinstance(plan, str) and plan.lstrip().startswith("{")
+
+
 def is_launch(plan: str | Json | None) -> bool:
     """Return whether a plan is the text of a file, of a script as a rule."""
-    if not isinstance(plan, str) or plan.lstrip().startswith("{"):
+    if not isinstance(plan, str) or _is_json(plan):
         return False
     return "\n" in plan.strip() or " --" in plan
 
@@ -457,10 +461,11 @@ def _named(plan: str | Json, number: int) -> str:
     """Return the name of a plan in a comparison: its text, of a file its number."""
     if is_launch(plan):
         return f"plan {number}"
-    if isinstance(plan, str) and not plan.lstrip().startswith("{"):
+    if _is_json(plan):
+        plan = pins_of_json(plan)
+    if isinstance(plan, str):
         return plan
-    fields = pins_of_json(plan) if isinstance(plan, str) else plan
-    plain = {n: v for n, v in fields.items() if isinstance(v, int | str)}
+    plain = {n: v for n, v in plan.items() if isinstance(v, int | str)}
     return ",".join(f"{name}={value}" for name, value in plain.items())
 
 

@@ -221,7 +221,7 @@ def mtp_layer(job: Job, rows: Skeletons) -> Block:
         gather=traffic.gather_weights(rows, held),
         reduce=traffic.reduce_gradients(job, rows, held),
         end=traffic.step_end(job, rows, held),
-        orthogonalised_s=_mtp_update_s(job, rows),
+        orthogonalised_s=usual.orthogonalised_s + _joining_s(job, rows),
     )
 
 
@@ -282,19 +282,6 @@ def layer_matrices(model: Model, is_dense: bool) -> list[Matrix]:
     return found
 
 
-def _mtp_update_s(job: Job, rows: Skeletons) -> Floats | float:
-    """Return the same for a layer that predicts a further token."""
-    spec = job.spec
-    if not updates_matrices(spec):
-        return 0.0
-    gpu = gpu_rates(spec.cluster.topology.gpu, spec.training.precision, job.efficiency)
-    width = spec.model.d_model
-    joins_s = Matrix(width, 2 * width, "tensor").seconds(gpu, rows, spec.model)
-    is_dense = spec.model.moe is None
-    layer_s = orthogonalised_s(job, rows, is_dense)
-    return layer_s + joins_s / rows.sharding.optimizer
-
-
 def _expert_matrices(model: Model) -> list[Matrix]:
     """Return the matrices of one routed expert."""
     if model.moe is None:
@@ -321,3 +308,13 @@ def orthogonalised_s(job: Job, rows: Skeletons, is_dense: bool) -> Floats | floa
     each = sum(matrix.seconds(gpu, rows, model) for matrix in _expert_matrices(model))
     local = model.moe.n_experts / rows.ep / rows.expert_sharding.optimizer
     return result + local * each
+
+
+def _joining_s(job: Job, rows: Skeletons) -> Floats | float:
+    """Return the same for the matrix that joins the stream with a next embedding."""
+    spec, width = job.spec, job.spec.model.d_model
+    if not updates_matrices(spec):
+        return 0.0
+    gpu = gpu_rates(spec.cluster.topology.gpu, spec.training.precision, job.efficiency)
+    matrix = Matrix(width, 2 * width, "tensor")
+    return matrix.seconds(gpu, rows, spec.model) / rows.sharding.optimizer

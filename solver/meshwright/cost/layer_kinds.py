@@ -81,18 +81,17 @@ def blocks_of_kinds(job: Job, rows: Skeletons) -> dict[str, Block]:
     kinds = jobs_of_kinds(job)
     if len(kinds) == 1:
         return blocks(kinds[0].job, rows)
-    beside = blocks(_last(job, kinds).job, rows)
+    beside = blocks(kinds[_last(job, kinds)].job, rows)
     layers = {layer_name(kind): layer(kind.job, rows) for kind in kinds}
     return {**layers, **_beside_layers(beside)}
 
 
-def _last(job: Job, kinds: Sequence[JobOfKind]) -> JobOfKind:
-    """Return the kind of the last layer, which those that predict further tokens have.
+def _last(job: Job, kinds: Sequence[JobOfKind]) -> int:
+    """Return which of several kinds the last layer has.
 
-    The ends are the same whatever the kind.
+    So do those that predict further tokens. The ends are the same whatever the kind.
     """
-    last = job.spec.model.order.repeated[-1]
-    return next(kind for kind in kinds if kind.name in (LAYER, last))
+    return [kind.name for kind in kinds].index(job.spec.model.order.repeated[-1])
 
 
 T = TypeVar("T")
@@ -113,7 +112,7 @@ def block_times_of_kinds(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
     layers = {
         layer_name(kind): times[LAYER] for kind, times in zip(kinds, found, strict=True)
     }
-    return {**layers, **_beside_layers(found[kinds.index(_last(job, kinds))])}
+    return {**layers, **_beside_layers(found[_last(job, kinds)])}
 
 
 def mean_time_costs(job: Job, rows: Skeletons) -> TimeCosts:
@@ -126,7 +125,7 @@ def mean_time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     over = _beyond_mean(kinds)
     both = [added([one.forward, one.backward]) for one in costs]
     return replace(
-        costs[kinds.index(_last(job, kinds))],
+        costs[_last(job, kinds)],
         forward=_sum([one.forward for one in costs], shares),
         backward=_sum([one.backward for one in costs], shares),
         weight_s=_dot([one.weight_s for one in costs], shares),
@@ -155,7 +154,7 @@ def mean_memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         # As with leading dense layers: what is held with or without recomputation.
         saved, kept = one.activations - activations, one.freed - freed
         leading = leading + kind.leading * np.maximum(saved, saved - kept)
-    last = costs[kinds.index(_last(job, kinds))]
+    last = costs[_last(job, kinds)]
     return replace(
         last,
         layer=_sum([one.layer for one in costs], shares),
@@ -181,7 +180,7 @@ def mean_held_state(job: Job, rows: Skeletons) -> HeldState:
         return held[0]
     layers, shares = [one.layer for one in held], [kind.share for kind in kinds]
     return replace(
-        held[kinds.index(_last(job, kinds))],
+        held[_last(job, kinds)],
         layer=_sum(layers, shares),
         lead=_sum(layers, _beyond_mean(kinds)),
     )

@@ -287,14 +287,10 @@ def table_params(model: Model, tp: Ints) -> Floats:
 def head_params(model: Model, tp: Ints, pp: Ints) -> Floats:
     """Return the parameters after the last layer on one GPU: final norm and head.
 
-    A tied head is the embedding table itself if both are on one stage, else a copy.
-    Layers that predict further tokens read the embedding too, so that their stage has
-    a copy of it.
+    A head that is not tied is a table, and a stage apart from that of the embedding may
+    have a copy of it (`Model.copies_embedding`).
     """
-    is_apart = pp > 1
-    tables = np.where(is_apart | np.bool_(not model.tied_embeddings), 1, 0)
-    if model.mtp_layers and not model.tied_embeddings:
-        tables = tables + is_apart
+    tables = int(not model.tied_embeddings) + model.copies_embedding * (pp > 1)
     bias = model.head_bias * model.vocab / tp
     return norm_params(model) + bias + tables * table_params(model, tp)
 

@@ -449,11 +449,8 @@ def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]
 
 
 def tied_tables(job: Job, rows: Skeletons) -> list[Collective]:
-    """Return the sum over the two copies of a table at the ends of a pipeline.
-
-    A tied head is one, and so is the embedding that predicts further tokens.
-    """
-    if not job.spec.model.tied_embeddings and not job.spec.model.mtp_layers:
+    """Return the sum over two copies of the embedding at the ends of a pipeline."""
+    if not job.spec.model.copies_embedding:
         return []
     held = table_params(job.spec.model, rows.tp) * end_state(job.spec).reduced
     whole = np.where(rows.pp > 1, held, 0.0)

@@ -67,48 +67,56 @@ class Weights:
     is_adapter: bool = False
 
 
-def layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
-    """Return the weights of one layer: those of experts and adapters separately."""
-    return _layer_weights(job, rows, 0.0, 0.0)
-
-
-def mtp_weights(job: Job, rows: Skeletons) -> list[Weights]:
-    """Return the same for a layer that predicts a further token."""
-    model = job.spec.model
-    joins = mtp_projection_params(model) / rows.tp
-    return _layer_weights(job, rows, mtp_params(model, rows.tp), joins)
-
-
-def _layer_weights(
-    job: Job, rows: Skeletons, further: Floats | float, of_matrices: Floats | float
+def layer_weights(
+    job: Job,
+    rows: Skeletons,
+    further: Floats | float = 0.0,
+    of_matrices: Floats | float = 0.0,
 ) -> list[Weights]:
-    """Return the weights of a layer with further ones, of which some are matrices."""
+    """Return the weights of one layer: those of experts and adapters separately.
+
+    `further` are parameters of a GPU beside those of a layer, `of_matrices` those of
+    them that are of matrices.
+    """
     model, is_dense = job.spec.model, job.spec.model.moe is None
     params = layer_params(model, rows.tp) + further
-    matrices = matrix_params(model, rows.tp, is_dense) + of_matrices
-    weights = _matrices_and_vectors(job, rows, params, matrices)
+    weights = _matrices_and_vectors(job, rows, params, of_matrices, is_dense=is_dense)
     if model.moe:
         params, state = expert_params(model, rows.expert_gpus), matrix_state(job.spec)
         weights.append(_experts(rows, params, state))
     return weights + _adapters(job, rows, is_dense)
 
 
+def mtp_weights(job: Job, rows: Skeletons) -> list[Weights]:
+    """Return the same for a layer that predicts a further token."""
+    model = job.spec.model
+    joins = mtp_projection_params(model) / rows.tp
+    return layer_weights(job, rows, mtp_params(model, rows.tp), joins)
+
+
 def dense_layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
     """Return the weights of a leading layer without experts."""
-    model = job.spec.model
-    params = dense_layer_params(model, rows.tp)
-    matrices = matrix_params(model, rows.tp, is_dense=True)
-    weights = _matrices_and_vectors(job, rows, params, matrices)
+    params = dense_layer_params(job.spec.model, rows.tp)
+    weights = _matrices_and_vectors(job, rows, params, 0.0, is_dense=True)
     return weights + _adapters(job, rows, is_dense=True)
 
 
 def _matrices_and_vectors(
-    job: Job, rows: Skeletons, params: Floats, matrices: Floats
+    job: Job,
+    rows: Skeletons,
+    params: Floats,
+    further: Floats | float,
+    *,
+    is_dense: bool,
 ) -> list[Weights]:
-    """Return weights, norms and biases apart from matrices if they differ in state."""
+    """Return the weights of a layer, norms and biases apart if they differ in state.
+
+    `further` are parameters of matrices beside those of a layer.
+    """
     spec = job.spec
     if not updates_matrices(spec):
         return [_common(rows, params, layer_state(spec))]
+    matrices = matrix_params(spec.model, rows.tp, is_dense) + further
     return [
         _common(rows, matrices, matrix_state(spec)),
         _common(rows, params - matrices, layer_state(spec)),

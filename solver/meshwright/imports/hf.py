@@ -14,7 +14,7 @@ from meshwright.imports.hf_config import (
     Config,
     Fields,
     Part,
-    details,
+    further_layers,
     unread_stretch,
 )
 from meshwright.imports.registry import Importer
@@ -121,7 +121,7 @@ def _notes(config: Config, data: Mapping[str, Any], is_nested: bool) -> list[str
         )
     if form := unread_stretch(config):
         notes.append(f"Positions are stretched by {form}, which no export writes.")
-    if count := details(config).get("mtp_layers"):
+    if count := further_layers(config):
         notes.append(
             f"{count} more layers of the checkpoint predict further tokens, and are "
             f"left out; where they are trained, say model.mtp_layers: {count}."

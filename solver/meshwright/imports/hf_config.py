@@ -212,9 +212,8 @@ def details(config: Config) -> Fields:
     for name, value in numbers.items():
         if value is not None:
             found[name] = _number(config, name, value)
-    further = next((data[name] for name in FURTHER if name in data), 0)
-    if isinstance(further, int) and 0 < further <= MAX_COUNT:
-        found["mtp_layers"] = int(further)
+    if further := further_layers(config):
+        found["mtp_layers"] = further
     word = data.get("hidden_act") or data.get("activation_function")
     if (function := ACTIVATIONS.get(str(word))) is not None:
         found["activation"] = function
@@ -230,6 +229,12 @@ def details(config: Config) -> Fields:
         if {"factor", "original_positions"} <= stretch.keys():
             found["rope_scaling"] = stretch
     return found
+
+
+def further_layers(config: Config) -> int:
+    """Return how many layers of the checkpoint predict further tokens."""
+    told = next((config.data[name] for name in FURTHER if name in config.data), 0)
+    return int(told) if isinstance(told, int) and 0 < told <= MAX_COUNT else 0
 
 
 FURTHER = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "mtp_num_layers")

@@ -196,6 +196,11 @@ def _has_lora(spec: Spec) -> bool:
     return lora is None or lora.weights in framework_of(spec).frozen_weights
 
 
+def _in_all_plans(holds: Callable[[Spec], bool]) -> Callable[[Spec, Skeletons], Bools]:
+    """Return the condition of a rule that all plans of a spec keep, or none."""
+    return lambda spec, rows: np.full(rows.tp.shape, holds(spec))
+
+
 PLAN_RULES: tuple[Rule, ...] = (
     Rule(
         "activations_partitioned",
@@ -228,7 +233,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "the framework has LoRA beside weights in that format",
         "Megatron Bridge peft/lora.py: weights in 16 bits; PEFT with bitsandbytes "
         "beside FSDP and DeepSpeed: quantised ones, too",
-        lambda spec, rows: np.full(rows.tp.shape, _has_lora(spec)),
+        _in_all_plans(_has_lora),
         "framework {spec.framework}, weights {spec.training.lora.weights}",
         concerns=lambda spec: not _has_lora(spec),
     ),
@@ -237,7 +242,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "the framework trains layers that predict further tokens",
         "megatron-core 0.19.2 transformer/multi_token_prediction.py; torchtitan, "
         "Transformers and the others leave these layers out",
-        lambda spec, rows: np.full(rows.tp.shape, framework_of(spec).has_mtp),
+        _in_all_plans(lambda spec: framework_of(spec).has_mtp),
         "framework {spec.framework}, mtp_layers {spec.model.mtp_layers}",
         concerns=lambda spec: (
             spec.model.mtp_layers > 0 and not framework_of(spec).has_mtp
@@ -248,7 +253,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "moments and master weights are in fp32, and fp8 weights are copies",
         "Megatron-LM optimizer_config.py: use_precision_aware_optimizer; torchtitan's "
         "training.dtype and models in bf16 under FSDP; the others have no such option",
-        lambda spec, rows: np.full(rows.tp.shape, _has_state(spec)),
+        _in_all_plans(_has_state),
         "moments {spec.training.moments}, master_weights "
         "{spec.training.master_weights}, fp8_weights {spec.training.fp8_weights}",
         concerns=lambda spec: not _has_state(spec),
@@ -258,7 +263,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "the framework can keep the inputs of activations in 8 bits",
         "megatron-core 0.19.2 transformer/transformer_config.py: "
         "activation_func_fp8_input_store",
-        lambda spec, rows: np.full(rows.tp.shape, framework_of(spec).stores_fp8_inputs),
+        _in_all_plans(lambda spec: framework_of(spec).stores_fp8_inputs),
         "framework {spec.framework}",
         concerns=lambda spec: spec.training.fp8_activation_inputs,
     ),
@@ -267,7 +272,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "the framework may reduce gradients once a step under ZeRO-2 and 3",
         "PyTorch fully_shard: set_requires_gradient_sync; accelerate 1.15.0 "
         "accelerator.py: no_sync; the others reduce every micro-batch",
-        lambda spec, rows: np.full(rows.tp.shape, framework_of(spec).has_no_sync),
+        _in_all_plans(lambda spec: framework_of(spec).has_no_sync),
         "gradient_sync {spec.training.gradient_sync}",
         concerns=lambda spec: spec.training.gradient_sync == "last",
     ),
@@ -276,7 +281,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "every copy of a token is sent to its expert on its own",
         "Megatron-LM token_dispatcher.py: MoEFlexTokenDispatcher; plans for other "
         "frameworks are written with their usual all-to-all",
-        lambda spec, rows: np.full(rows.tp.shape, framework_of(spec).has_deepep),
+        _in_all_plans(lambda spec: framework_of(spec).has_deepep),
         "expert_dispatch {spec.training.expert_dispatch}",
         concerns=lambda spec: (
             spec.training.expert_dispatch == "deepep"

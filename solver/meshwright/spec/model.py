@@ -360,9 +360,12 @@ class Model(SpecModel):
         return tuple(sorted({self.n_kv_heads, *of_kinds}))
 
     @property
-    def last_kind(self) -> Model:
-        """Return the model as if all of its layers were like the last."""
-        return self.of_kind(self.order.repeated[-1])
+    def copies_embedding(self) -> bool:
+        """Return whether the stage of the head has the embedding, too.
+
+        A tied head is a copy, and layers that predict further tokens read one.
+        """
+        return self.tied_embeddings or self.mtp_layers > 0
 
     def of_kind(self, name: str) -> Model:
         """Return the model as if all of its layers were of one kind."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from meshwright import catalog
@@ -315,13 +314,19 @@ class Launch:
             return self.preset
         return {"preset": self.preset, "mtp_layers": further}
 
+    @property
+    def bundled_fields(self) -> dict[str, Any]:
+        """The fields of the bundled model; none where no option names one."""
+        if self.preset is None:
+            return {}
+        return dict(catalog.read(catalog.bundled(catalog.MODELS, self.preset)).data)
+
     def size_of_model(self, name: str) -> int | None:
         """Return a size of the model, if the launch says it or names a bundled one."""
         said = self.value(f"model.{name}")
-        if said is not None or self.preset is None:
-            return None if said is None else int(said)
-        file = catalog.locate(catalog.MODELS, self.preset, Path())
-        return int(catalog.read(file).data[name])
+        if said is None:
+            said = self.bundled_fields.get(name)
+        return None if said is None else int(said)
 
     def model_note(self) -> str:
         """Return a sentence on the model that an option names; empty without one."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meshwright.imports.launches.command import read_command, read_ranks
-from meshwright.imports.launches.launch import Format, Launch, importers
+from meshwright.imports.launches.launch import FURTHER, Format, Launch, importers
 from meshwright.imports.launches.megatron_options import (
     read_kernels,
     read_model,
@@ -209,7 +209,7 @@ def _read_further(stages: list[str], layout: Setting, launch: Launch) -> None:
     if "m" in "".join(stages[:-1]):
         launch.is_not_judged(layout, "layers m are priced on the stage of L")
     if count := "".join(stages).count("m"):
-        launch.set("model.mtp_layers", count, layout)
+        launch.set(FURTHER, count, layout)
 
 
 def _read_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:

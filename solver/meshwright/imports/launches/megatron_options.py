@@ -56,8 +56,7 @@ def _read_hub(settings: Settings, launch: Launch) -> None:
         launch.set("model" if is_named else "model.details.hub", hub.value, hub)
         if is_named and "mtp_num_layers" not in settings:
             # Providers of the hub's models train those of its checkpoint.
-            preset = catalog.read(catalog.bundled(catalog.MODELS, hub.value)).data
-            count = preset.get("details", {}).get("mtp_layers")
+            count = launch.bundled_fields.get("details", {}).get("mtp_layers")
             launch.put(FURTHER, count and (count, hub))
 
 

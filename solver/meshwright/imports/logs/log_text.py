@@ -111,7 +111,7 @@ def _without_prefix(line: str, number: int, hosts: Collection[str]) -> LogLine:
     """Return a line without colours, the host, the rank and the time before it."""
     is_plain = line.isascii() and line.isprintable()
     if not is_plain or any(colour in line for colour in ("[0", "[3", "[1m")):
-        line = without_colours(line.replace("\xa0", " ").lstrip("\ufeff"))
+        line = without_colours(line.lstrip("\ufeff"))
         line = line.translate(CONTROLS)
     rank, time_s, at = None, None, 0
     for _ in range(MOST_TAGS):
