@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -41,7 +42,7 @@ training: {seq_len: 2048, global_batch: 32, precision: fp16, optimizer: adamw}
 pins: {tp: 4}
 limits: {max_link_utilisation: 0.2}
 """
-"""CP-SAT takes minutes for it."""
+"""CP-SAT takes seconds for it."""
 
 
 @contextmanager
@@ -101,12 +102,13 @@ def test_while_plans_are_proven_what_there_is_is_said(limited: str) -> None:
     spec = spec.model_copy(update={"limits": Limits()})
     best = solve(spec, Options(profile=load_profile(DEFAULT_PROFILE))).best
     assert best is not None
-    least = f"{best.step_s:.6f} s"
     moment = "proving among 2"
     stdout, stderr = interrupted(moment, "solve", limited, "-v", after_s=2.0)
-    assert f"Not proven: no plan takes less than {least}" in stdout or (
-        "Undecided: no plan was found, and not all were looked at." in stdout
-    )
+    least = re.search(r"Not proven: no plan takes less than (\S+) s", stdout)
+    if least is None:
+        assert "Undecided: no plan was found, and not all were looked at." in stdout
+    else:
+        assert float(least[1]) == pytest.approx(best.step_s, abs=1e-6)
     assert stderr.endswith("note: stopped by Ctrl-C\n")
 
 
