@@ -101,6 +101,7 @@ def test_what_is_not_ours_is_skipped_and_what_is_not_there_refused(
     (folder / "b.yaml").write_bytes(b"\xff\xfe\x00")
     told = run("check", "a.py", "b.yaml")
     assert (told.code, told.stdout) == (0, "")
+    assert "note: nothing here is a spec (a model, a cluster) or starts" in told.stderr
     assert "note: 0 files checked, 0 errors" in told.stderr
     told = run("check", "no-such")
     assert told.code == 2

@@ -178,6 +178,10 @@ SHAPE = "n_layers: 8\nd_model: 512\nn_heads: 8\nd_ff: 2048\n"
             SHAPE + "vocab: 5\nvocabs: 5\n",
             "6: model.vocabs: unknown field; did you mean",
         ),
+        (
+            SHAPE + "vocab: 5\nffn: 5\n",
+            "6: model.ffn: unknown field; did you mean model.d_ff?",
+        ),
         ("n_layers: [", "1: not valid YAML: "),
         ("- n_layers\n", "1: ['n_layers']: expected the fields of model, as a mapping"),
         ("", " empty; expected YAML fields"),

@@ -197,6 +197,25 @@ def test_repairs_are_solved_again_and_the_largest_that_has_room() -> None:
     )
 
 
+def test_repairs_that_buy_machines_come_after_other_numbers_and_buy_the_fewest() -> (
+    None
+):
+    """Eight times the machines answer soonest, and a cache in fp8 costs nothing."""
+    fields = {
+        "model": "llama3-70b",
+        "cluster": {"topology": "dgx-a100", "count": 1},
+        "inference": {"batch": 192, "prompt_len": 8192, "output_len": 512},
+    }
+    told = explain_serving(mw.load(fields, ServingSpec), None, Options())
+    names = [repair.edit.split(":")[0] for repair in told.repairs]
+    assert names[0] == "inference.kv_precision"
+    assert names.count("cluster.count") == 1
+    assert names.index("cluster.count") > names.index("inference.precision")
+    count = next(one.edit for one in told.repairs if "cluster.count" in one.edit)
+    assert count == "cluster.count: 1 -> 2"
+    assert set(names[-2:]) == {"inference.prompt_len", "inference.batch"}
+
+
 def test_requests_are_not_lowered_to_a_number_that_only_many_groups_hold() -> None:
     """19 of 32 fit in 19 groups, each of which reads the weights: 18 tokens/s, not 179.
 

@@ -134,6 +134,8 @@ def check(
             is_text = annotate == "text"
             print(*(folded(line, sys.stdout) if is_text else [line]), sep="\n")
         findings += found
+    if not checked:
+        tell(["nothing here is a spec (a model, a cluster) or starts training"])
     errors = [finding for finding in findings if finding.level == "error"]
     tell([f"{counted(checked, 'file')} checked, {counted(len(errors), 'error')}"])
     if not errors:

@@ -171,13 +171,21 @@ def conflict_of(
 def repairs(
     spec: ServingSpec, constraints: Sequence[Constraint], fullest: StageMemory | None
 ) -> list[ServingRepair]:
-    """Return the repairs with the fewest edits, the best plan first."""
-    edits = _edits(constraints, fullest)
+    """Return the repairs with the fewest edits, those that ask least of a person first.
+
+    Among those that ask alike, the best plan is first.
+    """
+    kinds = enumerate(_kinds_of_edits(constraints, fullest))
+    edits = [(kind, edit) for kind, alike in kinds for edit in alike]
     for size in range(1, MOST_EDITS + 1):
-        tried = (_repaired(spec, chosen) for chosen in combinations(edits, size))
-        found = [repair for repair in tried if repair is not None]
+        found = []
+        for chosen in combinations(edits, size):
+            repair = _repaired(spec, [edit for _, edit in chosen])
+            if repair is not None:
+                asks = max(kind for kind, _ in chosen)
+                found.append((asks, repair.best.objective_s, repair))
         if found:
-            return sorted(found, key=lambda repair: repair.best.objective_s)
+            return [repair for *_, repair in sorted(found, key=lambda one: one[:2])]
     return []
 
 
@@ -196,22 +204,26 @@ def _repaired(spec: ServingSpec, edits: Sequence[Edit]) -> ServingRepair | None:
     return ServingRepair(edit=" and ".join(words), best=best)
 
 
-def _edits(
+def _kinds_of_edits(
     constraints: Sequence[Constraint], fullest: StageMemory | None
-) -> list[Edit]:
-    """Return the edits to try; those that serve less come last."""
-    edits: list[Edit] = [
+) -> Iterator[list[Edit]]:
+    """Yield the edits to try by kind, in the order of what they ask of a person.
+
+    They are decisions to leave open, other numbers, machines, other hardware, less
+    reserve, and to serve less.
+    """
+    yield [
         partial(_open, constraint.rule)
         for constraint in constraints
         if constraint.rule != MEMORY
     ]
-    edits += [partial(_served, "precision", name) for name in ("fp8", "int8", "int4")]
-    edits.append(partial(_served, "kv_precision", "fp8"))
-    edits += [partial(_more_machines, factor) for factor in MACHINE_FACTORS]
-    if fullest is not None:
-        edits.append(partial(_more_memory, fullest.total_gib))
-        edits.append(partial(_larger_gpu, fullest.total_gib))
-    return [*edits, partial(_fewer, "prompt_len"), partial(_fewer, "batch")]
+    precisions = [partial(_served, "precision", one) for one in ("fp8", "int8", "int4")]
+    yield [*precisions, partial(_served, "kv_precision", "fp8")]
+    yield [_more_machines]
+    needed_gib = fullest.total_gib if fullest else None
+    yield [partial(_larger_gpu, needed_gib)] if needed_gib else []
+    yield [partial(_more_memory, needed_gib)] if needed_gib else []
+    yield [partial(_fewer, "prompt_len"), partial(_fewer, "batch")]
 
 
 def _open(rule: str, spec: ServingSpec) -> Edited:
@@ -254,12 +266,16 @@ def _lowered(
     return lowered(last_true(lambda value: lowered(value) is not None, 1, asked))
 
 
-def _more_machines(factor: int, spec: ServingSpec) -> Edited | None:
+def _more_machines(spec: ServingSpec) -> Edited | None:
+    """Return a spec with the fewest machines that have a plan, if any have."""
     cluster = spec.cluster
     if cluster.topology.scale_out is None:
         return None
-    count = cluster.count * factor
-    return f"cluster.count: {cluster.count} -> {count}", with_count(spec, count)
+    for count in (cluster.count * factor for factor in MACHINE_FACTORS):
+        more = with_count(spec, count)
+        if has_plan(more):
+            break
+    return f"cluster.count: {cluster.count} -> {count}", more
 
 
 def _more_memory(needed_gib: float, spec: ServingSpec) -> Edited | None:
