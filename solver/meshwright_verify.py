@@ -70,7 +70,7 @@ def canonical(value: Any) -> bytes:
 
 def read(data: bytes) -> dict[str, Any]:
     """Return the parts of a certificate, whose hashes are all as stated."""
-    demand(data.startswith(GZIP_HEAD), "file", "it has another gzip head")
+    demand(data.startswith(GZIP_HEAD), "file", "no certificate, or its head changed")
     stated, _, body = data[len(GZIP_HEAD) :].partition(b"\0")
     unpacker = zlib.decompressobj(31)
     try:

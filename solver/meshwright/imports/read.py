@@ -214,6 +214,8 @@ def join(launch: Launch, other: Launch) -> None:
     launch.idle += other.idle
     launch.unjudged += other.unjudged
     launch.unset += other.unset
+    launch.auto += other.auto
+    launch.fills_auto |= other.fills_auto
     launch.ignored += other.ignored
     launch.apart += other.apart
     launch.usual = launch.usual or other.usual

@@ -205,7 +205,7 @@ def read_trainer(
     settings: Settings, launch: Launch, program: TrainerNames, *, is_whole: bool
 ) -> None:
     """Read the Trainer's settings; `is_whole` where the others have their defaults."""
-    launch.usual = "fsdp"
+    launch.usual, launch.fills_auto = "fsdp", True
     settings.skip(*program.skipped, *NAMES["skipped"], *OPTIONS["fsdp"]["skipped"])
     launch.note_unpriced(settings, NAMES)
     for value, named in program.names.items():

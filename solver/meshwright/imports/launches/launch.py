@@ -99,6 +99,10 @@ class Launch:
     """Programs in Python that a script starts, read if they call a known trainer."""
     usual: str = ""
     """The framework that the program most often runs, where no file says one."""
+    auto: list[str] = field(default_factory=list)
+    """Notes on values that are left to the program which reads the file."""
+    fills_auto: bool = False
+    """Whether that program is one of its files, and takes them from its arguments."""
 
     def set(self, name: str, value: Any, setting: Setting | None = None) -> None:
         """Keep the value of a field."""
@@ -210,9 +214,12 @@ class Launch:
         plain = {"", "none", "false", *program.get("plain", ())}
         for name, told in program["unpriced"].items():
             why, *idle = told if isinstance(told, list) else [told]
+            if settings.is_auto(name):
+                settings.skip(name)
+                continue
             setting = settings.get(name)
             if setting is not None and (
-                setting.is_bare or str(setting.value).lower() not in (*plain, *idle)
+                setting.is_bare or _plain_word(setting.value) not in (*plain, *idle)
             ):
                 self.is_not_judged(setting, why)
 
@@ -359,7 +366,7 @@ class Launch:
         for setting in settings.repeated.values():
             self.changes_nothing(setting, "it is given again, and the last one counts")
         for setting in settings.open:
-            self.unset.append(
+            (self.unset if setting.unset else self.auto).append(
                 f"{setting.where}: {printable(str(setting))}: {_why_open(setting)}"
             )
         for setting in settings.skipped():
@@ -385,6 +392,8 @@ class Launch:
             is_whole: Whether all options without effect are named, however many.
         """
         told = [*self.unset, *self.unjudged, *self.idle]
+        if not self.fills_auto:
+            told = self.auto + told
         if self.unknown:
             shown = ", ".join(_names(self.unknown))
             told.append(f"{self.name}: not known, so not judged: {shown}")
@@ -410,6 +419,13 @@ def _among(one: Any, other: Any) -> Any:
 def _names(written: Iterable[str]) -> list[str]:
     """Return names that are safe to show, each once."""
     return [*dict.fromkeys(printable(name)[:120] for name in written)]
+
+
+def _plain_word(value: Any) -> str:
+    """Return a value as tables of options have it: 1e9 and 1e+09 as 1000000000."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).lower()
 
 
 def _why_open(setting: Setting) -> str:

@@ -135,7 +135,11 @@ class Settings:
     @property
     def has_auto(self) -> bool:
         """Return whether a value is left to the program that reads the file."""
-        return any(setting.value == AUTO for setting in self._by_name.values())
+        return any(map(self.is_auto, self._by_name))
+
+    def is_auto(self, name: str) -> bool:
+        """Return whether the value of a setting is left to that program."""
+        return name in self and self._by_name[name].value == AUTO
 
     def get(self, *names: str) -> Setting | None:
         """Return the setting of the first of some names that has a value in the file.

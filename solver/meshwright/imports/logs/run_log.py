@@ -231,6 +231,7 @@ class LogReading:
                 launch.values = found.values | launch.values
                 launch.framework = launch.framework or found.framework
                 launch.unset += found.unset
+                launch.auto += found.auto
                 return
 
     def _find_gpu(self) -> str:
