@@ -218,3 +218,20 @@ def test_a_search_with_loose_ends_is_refused(part: str) -> None:
     data = {**found.to_dict(), part: {"x": "no such key"} if part == "best" else "x"}
     with pytest.raises(mw.SpecError, match="not the JSON of a search"):
         mw.SearchResult.from_json(json.dumps(data))
+
+
+def test_sums_of_an_embedding_are_not_called_data_parallelism() -> None:
+    """Two stages of GPT-2 copy its tied embedding, and nothing is replicated."""
+    fields = {
+        "model": "gpt2-xl",
+        "cluster": {"gpu": "rtx-3090", "count": 2},
+        "framework": "megatron",
+        "training": {"seq_len": 1024, "global_batch": 2},
+        "pins": {"tp": 1, "pp": 2, "micro_batch": 1},
+    }
+    best = mw.solve(fields).best
+    assert best is not None
+    assert best.plan.dp == 1
+    assert best.time_parts["dp"] > 0.01 * best.step_s
+    assert "copies of the embedding " in limit_claim(best)
+    assert " dp " not in limit_claim(best)

@@ -441,14 +441,14 @@ def test_steps_before_memory_ran_out_are_those_of_the_newest_bar() -> None:
     assert error.out_of_memory.step == 47
 
 
-def test_memory_that_a_library_lacks_is_a_note() -> None:
+def test_memory_that_a_library_lacks_is_told() -> None:
     text = (
         " iteration 5/ 9 | elapsed time per iteration (ms): 2000.0 |\n"
         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `x`\n"
     )
     log = read_log(text, "log")
     assert log.out_of_memory is None
-    assert log.notes[0].startswith("log:2: CUBLAS_STATUS_ALLOC_FAILED: a library found")
+    assert log.died.startswith("line 2: CUBLAS_STATUS_ALLOC_FAILED: a library found")
 
 
 def test_a_number_beyond_all_measurements_is_none() -> None:

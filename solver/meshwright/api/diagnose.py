@@ -31,6 +31,8 @@ from meshwright.explanations.decisions import with_pins
 from meshwright.frameworks.base.switches import said_switches
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import decide
+from meshwright.imports.logs.deaths import find_death
+from meshwright.imports.logs.log_text import log_lines
 from meshwright.imports.logs.run_log import ENGINES
 from meshwright.imports.logs.training_log import TrainingLog, read_log
 from meshwright.imports.read import join, read_launch
@@ -209,7 +211,14 @@ def _by_size(spec: Spec, plan: Plan, log: TrainingLog) -> int | None:
 
 def _read(log: StrPath) -> TrainingLog:
     path = Path(log)
-    return read_log(read_text(path), printable(str(path)))
+    name, text = printable(str(path)), read_text(path)
+    try:
+        return read_log(text, name)
+    except SpecError as error:
+        if not (died := find_death(log_lines(text, name))):
+            raise
+        told = f"{name}: died: {died}; nothing else is known of the run"
+        raise SpecError(told) from error
 
 
 def joined(logged: Launch, given: Launch) -> Launch:

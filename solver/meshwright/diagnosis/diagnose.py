@@ -100,6 +100,7 @@ def _facts(run: Run, missing: tuple[str, ...]) -> LogFacts:
         steps=steps.count if steps else 0,
         allocated_gib=log.peak.allocated_gib,
         parts=tuple(run.parts),
+        died=log.died,
         missing=missing,
     )
 

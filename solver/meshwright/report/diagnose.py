@@ -52,6 +52,8 @@ def _read(told: Diagnosis) -> Iterator[str]:
         )
     else:
         yield f"{log.title}: no steady step is timed"
+    if log.died:
+        yield f"Died: {log.died}"
     yield f"ran {told.plan.brief or told.plan}"
     if log.allocated_gib is not None:
         yield f"peak of {log.allocated_gib:.1f} GiB in tensors"

@@ -333,8 +333,10 @@ def fullest_claim(best: PricedPlan) -> str:
 def limit_claim(best: PricedPlan) -> str:
     """Return the parts that take most of the step, and the link that is busiest."""
     parts = sorted(best.time_parts.items(), key=lambda part: -part[1])[:MOST_LIMITS]
+    is_alone = best.plan.dp == best.plan.cp == 1
+    names = {"dp": "copies of the embedding"} if is_alone else {}
     shares = [
-        f"{name} {seconds / best.step_s:.0%}"
+        f"{names.get(name, name)} {seconds / best.step_s:.0%}"
         for name, seconds in parts
         if seconds >= LEAST_LIMIT * best.step_s
     ]

@@ -35,6 +35,9 @@ class LogFacts(SpecModel):
         None, description="Peak of memory in tensors, as PyTorch counts it."
     )
     parts: tuple[str, ...] = Field((), description="Parts of a step that it times.")
+    died: str = Field(
+        "", description="Why the run died, if not for memory of its GPUs."
+    )
     missing: tuple[str, ...] = Field(
         (), description="What is assumed or left open for want of it."
     )

@@ -254,6 +254,11 @@ class StepTimes:
         self._starts, self._after = True, None
         self._newest.clear()
 
+    @property
+    def last_line(self) -> int:
+        """Return the line at which the last step is complete; 0 if none is."""
+        return self._lines[-1][0] if self._lines else 0
+
     def done_before(self, line: int) -> int:
         """Return the number of the last step that is complete at a line; 0 if none."""
         before = [step for at, step in self._lines if at < line]

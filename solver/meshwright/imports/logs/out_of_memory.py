@@ -108,26 +108,6 @@ def find_out_of_memory(
     return None
 
 
-_OUTSIDE = re.compile(
-    r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|Cuda failure 2 |"
-    r"CUDA error: out of memory|Failed to (?:CUDA|Cuda) (?:calloc|malloc)"
-)
-"""Messages of libraries that find no memory beside PyTorch's allocator."""
-
-
-def find_outside(lines: Sequence[LogLine]) -> list[str]:
-    """Return a note on memory that ran out outside of PyTorch's allocator, or none."""
-    for line in lines:
-        if ("ALLOC" in line.text or "uda" in line.text or "UDA" in line.text) and (
-            found := _OUTSIDE.search(line.text)
-        ):
-            return [
-                f"{line.file}:{line.number}: {found[0].strip()}: a library found no "
-                "memory beside what PyTorch has reserved; the log does not say how much"
-            ]
-    return []
-
-
 def _rest(lines: Sequence[LogLine], index: int) -> str:
     """Return the lines behind one that a terminal may have broken in two."""
     rank = lines[index].rank

@@ -11,8 +11,9 @@ from typing import Any
 from meshwright.errors import SpecError
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import Setting, canonical
+from meshwright.imports.logs.deaths import find_death
 from meshwright.imports.logs.log_text import LogLine, StepTimes, log_lines
-from meshwright.imports.logs.out_of_memory import find_out_of_memory, find_outside
+from meshwright.imports.logs.out_of_memory import find_out_of_memory
 from meshwright.imports.logs.training_log import (
     PartOf,
     Peak,
@@ -197,8 +198,9 @@ class LogReading:
         out_of_memory = find_out_of_memory(self.lines, steps)
         if out_of_memory is not None and PAIRS.search(self.text):
             out_of_memory = replace(out_of_memory, each=2)
+        died = ""
         if out_of_memory is None:
-            self.notes += find_outside(self.lines)
+            died = find_death(self.lines, steps.last_line)
         return TrainingLog(
             self.kind,
             self.title,
@@ -210,6 +212,7 @@ class LogReading:
             tflops_per_gpu=steps.value("tflops"),
             parts=steps.parts(timers),
             out_of_memory=out_of_memory,
+            died=died,
             notes=tuple(self.notes),
             unknown=missing(launch, gpu),
         ).checked()

@@ -146,6 +146,8 @@ class TrainingLog:
     parts: tuple[Part, ...] = ()
     out_of_memory: OutOfMemory | None = None
     """The first such message, None in a log without."""
+    died: str = ""
+    """Why else the run died, as far as the log says it."""
     notes: tuple[str, ...] = ()
     """Sentences on what was left out, assumed, or contradicts."""
     unknown: tuple[str, ...] = ()
@@ -215,6 +217,8 @@ class TrainingLog:
                 f"line {out_of.line}: out of memory{rank} {when}{phase}: an allocation "
                 f"of {out_of.tried_gib:.2f} GiB failed"
             )
+        if self.died:
+            yield f"died: {self.died}"
 
     def checked(self) -> TrainingLog:
         """Return the log."""
