@@ -229,7 +229,7 @@ def test_sums_of_an_embedding_are_not_called_data_parallelism() -> None:
         "training": {"seq_len": 1024, "global_batch": 2},
         "pins": {"tp": 1, "pp": 2, "micro_batch": 1},
     }
-    best = mw.solve(fields).best
+    best = mw.solve(mw.load(fields, mw.Spec)).best
     assert best is not None
     assert best.plan.dp == 1
     assert best.time_parts["dp"] > 0.01 * best.step_s
