@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -155,7 +155,11 @@ def split_function(path: Path) -> tuple[Path, str | None]:
 
 
 def _read_text(
-    text: str, name: str, kind: str | None = None, function: str | None = None
+    text: str,
+    name: str,
+    kind: str | None = None,
+    function: str | None = None,
+    overrides: Sequence[Setting] = (),
 ) -> Launch:
     found = kind or launch_kind(text)
     if found is None:
@@ -164,8 +168,7 @@ def _read_text(
         hint = f"; this looks like {seen}" if seen else ""
         told = f"starts no training that is known; kinds: {accepted}{hint}"
         raise SpecError(f"{name}: {told}")
-    given = () if function is None else (function,)
-    launch = _parsed(found, text, name, ("launches",), *given)
+    launch = _parsed(found, text, name, ("launches",), function, overrides)
     assert isinstance(launch, Launch)
     return launch
 
@@ -177,9 +180,10 @@ def _beside(path: Path, named: Setting, launch: Launch) -> Launch | None:
     """
     written = launch.written.get(str(named.value))
     if written is not None:
-        return _read_text(written, named.where.file)
+        return _read_text(written, named.where.file, overrides=launch.overrides)
     if (beside := _path_below(path, named)) is not None:
-        return _read_text(read_text(beside), printable(str(beside)))
+        name = printable(str(beside))
+        return _read_text(read_text(beside), name, overrides=launch.overrides)
     launch.unset.append(
         f"{named.where}: {printable(str(named))}: no such file beside it, so what it "
         "says is left open"
@@ -209,17 +213,16 @@ def join(launch: Launch, other: Launch) -> None:
     Raises:
         SpecError: the two contradict each other.
     """
+    if launch.overrides:  # with which the other was read
+        launch.values |= other.values
+        launch.unknown.clear()
     for field, found in other.values.items():
         launch.set(field, found.value, found.setting)
-    launch.idle += other.idle
-    launch.unjudged += other.unjudged
-    launch.unset += other.unset
-    launch.auto += other.auto
+    for notes in ("auto", "idle", "unjudged", "unset", "ignored", "apart", "unknown"):
+        both = [*getattr(launch, notes), *getattr(other, notes)]
+        setattr(launch, notes, [*dict.fromkeys(both)])
     launch.fills_auto |= other.fills_auto
-    launch.ignored += other.ignored
-    launch.apart += other.apart
     launch.usual = launch.usual or other.usual
-    launch.unknown += other.unknown
     if other.framework:
         launch.kind, launch.title = other.kind, other.title
         launch.framework = other.framework

@@ -88,10 +88,26 @@ DECIDED: dict[str, dict[str, Any]] = {
     "torchtitan.2": {"tp": 2, "pp": 2, "layers": [15, 17], "dp_shard": 4, "zero": 2},
     "torchtitan_toml": {"tp": 2, "pp": 1, "dp_shard": 8, "zero": 3, "micro_batch": 2},
     "torchtitan_yaml": {"tp": 2, "pp": 1, "dp_shard": 8, "zero": 3, "micro_batch": 4},
+    "torchtune.1": {
+        "dp_replicate": 2, "dp_shard": 8, "zero": 2, "micro_batch": 2,
+        "microbatches": 8, "recompute": "full", "precision": "bf16",
+    },
+    "torchtune.2": {"tp": 8, "micro_batch": 4, "pp": 1},
+    "litgpt.1": {"dp_shard": 16, "zero": 3, "micro_batch": 4, "recompute": "full"},
+    "litgpt.2": {"micro_batch": 4, "recompute": "none", "precision": "bf16"},
+    "llm_foundry.1": {
+        "dp_shard": 16, "zero": 3, "micro_batch": 8, "recompute": "full", "tp": 1,
+    },
+    "llm_foundry.2": {"micro_batch": 4, "zero": 2, "pp": 1},
 }  # fmt: skip
 """By sample: some of what it decides on 16 GPUs, of a model of 32 layers."""
 
-SIZES = {"nanotron": Sizes(8, 16), "megatron.2": Sizes(16, 16)}
+SIZES = {
+    "nanotron": Sizes(8, 16),
+    "megatron.2": Sizes(16, 16),
+    "litgpt.2": Sizes(1, 16),
+    "llm_foundry.2": Sizes(8, 32),
+}
 
 
 @pytest.mark.parametrize("sample", DECIDED)

@@ -8,7 +8,7 @@ become fields of a plan; see `plan.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +97,8 @@ class Launch:
     """The function of a file of Python that is meant, where it was said."""
     programs: list[Setting] = field(default_factory=list)
     """Programs in Python that a script starts, read if they call a known trainer."""
+    overrides: Sequence[Setting] = ()
+    """Options of a command that count in the place of those in the file it names."""
     usual: str = ""
     """The framework that the program most often runs, where no file says one."""
     auto: list[str] = field(default_factory=list)
@@ -178,8 +180,11 @@ class Launch:
         """
         for name, told in rows.items():
             for row in told if isinstance(told, list) else [told]:
-                usual = row.get("default") if is_whole else None
-                self.put(name, self._read_row(settings, row), usual)
+                found = self._read_row(settings, row)
+                names = how_and_names(row)[1]
+                is_open = any(one.name in names for one in settings.open)
+                usual = row.get("default") if is_whole and not is_open else None
+                self.put(name, found, usual)
 
     def _read_row(
         self, settings: Settings, row: Mapping[str, Any]
@@ -256,7 +261,7 @@ class Launch:
         targets = settings.get(*names.get("targets", ()))
         words = words_of(targets) if targets and targets.value is not None else []
         if words and not any("*" in one or one in ALL for one in words):
-            matrices = OPTIONS["adapters"]["matrices"]
+            matrices = OPTIONS["adapters"]["matrices"] | names.get("matrices", {})
             found = [name for one in words for name in matrices.get(one, [one])]
             found = [*dict.fromkeys(found)]
             self.set("training.lora.targets", found, targets)
@@ -473,20 +478,27 @@ class Format:
     forms: Mapping[str, Form]
     """By a pattern of the text; the first that is found counts."""
 
-    def parse(self, text: str, name: str, function: str | None = None) -> Launch:
+    def parse(
+        self,
+        text: str,
+        name: str,
+        function: str | None = None,
+        overrides: Sequence[Setting] = (),
+    ) -> Launch:
         """Return the launch of a text.
 
         Args:
             text: A configuration, or a script that starts the program.
             name: The name of the file, for messages.
             function: The one that is meant of a file of Python that has several.
+            overrides: Options of the command that names the file.
 
         Raises:
             SpecError: the text is of no form, contradicts itself, or a value is none
                 that its option takes.
         """
         launch = Launch(self.kind, self.title, self.framework, name)
-        launch.function = function
+        launch.function, launch.overrides = function, overrides
         forms = self.forms.items()
         read = next(read for form, read in forms if re.search(form, text, re.M))
         launch.close(read(text, launch))

@@ -124,6 +124,10 @@ class Settings:
             if str(setting.value) in values:
                 del self._by_name[name]
 
+    def __iter__(self) -> Iterator[Setting]:
+        """Yield the settings, the last of each name."""
+        return iter([*self._by_name.values()])
+
     def __contains__(self, name: str) -> bool:
         """Return whether there is a setting of a name."""
         return name in self._by_name

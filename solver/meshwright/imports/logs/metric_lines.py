@@ -6,12 +6,13 @@ NeMo and PyTorch Lightning, LitGPT, MLPerf, nanoGPT, Nanotron, torchtune and ver
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
-from meshwright.imports.launches import nanotron
+from meshwright.imports.launches import nanotron, recipes
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.megatron import read_plan
 from meshwright.imports.launches.megatron_options import read_model, read_precision
@@ -266,19 +267,24 @@ _WORD = re.compile(
 )
 """A field of a configuration, as YAML, as an argument or as an entry."""
 
+_SECTION = re.compile(r"(\w{2,60}):[ ]{0,9}", re.ASCII)
+"""The line of YAML above the fields of a section."""
+
 
 def _settings(form: Form, reading: LogReading) -> Iterator[Setting]:
     """Yield the settings of a configuration, the first of each."""
     seen: set[str] = set()
+    section = ""
     for line in reading.lines:
         if form.step.search(line.text):
             continue
+        if head := _SECTION.fullmatch(line.text):
+            section = head[1]
         for found in _WORD.finditer(line.text):
-            name, value = form.words.get(found[1]), found[2]
+            word, value = found[1], found[2]
+            name = form.words.get(f"{section}.{word}", form.words.get(word))
             is_null = value.lower() in ("none", "null", "~")
             if name is None or name in seen or is_null or len(seen) >= MOST_WORDS:
-                continue
-            if found[1] == "_component_" and not _BUILDER.match(value):
                 continue
             seen.add(name)
             yield Setting(name, _plain(value), line.where, name)
@@ -347,37 +353,29 @@ def _read_nanotron(settings: Settings, launch: Launch) -> None:
     nanotron.read_plan(Settings(kept), launch)
 
 
-def _words(kind: str) -> dict[str, str]:
-    """Return the words of a configuration whose settings options.yaml names."""
-    rows, others = OPTIONS[kind]["rows"].values(), OPTIONS[kind]["others"]
-    return {
-        name: name for name in (*(next(iter(row.values())) for row in rows), *others)
-    }
+def _words(program: str, parts: Iterable[str], *others: str) -> dict[str, str]:
+    """Return the settings that rows of options.yaml and others name, by their words.
+
+    A word is the whole name, or its last part where no class is named by it.
+    """
+    rows = chain(*(OPTIONS[program][part].values() for part in parts))
+    flat = chain(*(told if isinstance(told, list) else [told] for told in rows))
+    names = [*chain(*(how_and_names(row)[1] for row in flat)), *others]
+    short = {name.rpartition(".")[2]: name for name in names}
+    short.pop("_component_", None)
+    return short | {name: name for name in names}
 
 
 def _read_litgpt(settings: Settings, launch: Launch) -> None:
-    """Read the arguments that LitGPT prints; its model may be the path of a folder."""
-    launch.read(settings, OPTIONS["litgpt_log"]["rows"])
-    devices, nodes = settings.count("devices"), settings.count("num_nodes")
-    if devices:
-        launch.set("gpus", devices[0] * (nodes[0] if nodes else 1), devices[1])
-    named = settings.get("model_name", "checkpoint_dir")
-    if named is not None and isinstance(named.value, str):
-        launch.set("model", named.value.rstrip("/").rpartition("/")[2], named)
-
-
-_BUILDER = re.compile(
-    r"torchtune\.models\.\w{1,60}\.(?:q?lora_|dora_)?(\w{1,60}_\d{1,4}b)$"
-)
-_VERSION = re.compile(r"(?<=[a-z]\d)_(?=\d_)")
+    """Read the arguments that LitGPT prints."""
+    recipes.read_litgpt(settings, launch, "train.micro_batch_size" in settings)
 
 
 def _read_torchtune(settings: Settings, launch: Launch) -> None:
-    """Read a recipe's configuration; its builders are named as `llama3_2_1b`."""
-    launch.read(settings, OPTIONS["torchtune_log"]["rows"])
-    named = settings.get("_component_")
-    if named is not None and (found := _BUILDER.match(str(named.value))):
-        launch.set("model", _VERSION.sub(".", found[1]).replace("_", "-"), named)
+    """Read a recipe's configuration, and whether its rows are full."""
+    recipes.read_torchtune(settings, launch, "model._component_" in settings)
+    if (packed := settings.flag("dataset.packed")) is not None:
+        launch.set(PACKED, *packed)
 
 
 FORMS = {
@@ -408,7 +406,10 @@ FORMS = {
         re.compile(rf"\biter time: {_AMOUNT} ?ms"),
         1e-3,
         peaks=(Peak("allocated", rf"\bMemory used: {_AMOUNT} GB", 1e9 / GIB),),
-        words=_words("litgpt_log"),
+        words=_words(
+            *("litgpt", ("plan", "weights"), "devices", "num_nodes", "checkpoint_dir"),
+            *("model_name", "lora_r", "lora_dropout", *OPTIONS["litgpt"]["matrices"]),
+        ),
         read=_read_litgpt,
         turn=re.compile(r"\biter (\d{1,12})\b"),
     ),
@@ -430,7 +431,10 @@ FORMS = {
             Peak("allocated", rf"\bpeak_memory_alloc:{_AMOUNT}"),
             Peak("reserved", rf"\bpeak_memory_reserved:{_AMOUNT}"),
         ),
-        _words("torchtune_log"),
+        _words(
+            *("torchtune", ("plan", "chunks"), "dataset.packed", "model._component_"),
+            *("model.lora_rank", "enable_activation_offloading"),
+        ),
         _read_torchtune,
     ),
     "verl_log": Form(
