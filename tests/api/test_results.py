@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 import pytest
 
 import meshwright as mw
-from meshwright.results.claims import fullest_claim, limit_claim
+from meshwright.results.claims import fullest_claim, limit_claim, plan_lines
 from tests.helpers.command import ran
 from tests.report.pages import data_of
 
@@ -235,3 +235,35 @@ def test_sums_of_an_embedding_are_not_called_data_parallelism() -> None:
     assert best.time_parts["dp"] > 0.01 * best.step_s
     assert "copies of the embedding " in limit_claim(best)
     assert " dp " not in limit_claim(best)
+
+
+def test_a_plan_in_lines_says_the_layers_of_unlike_stages() -> None:
+    """32 layers are on 7 stages; on 4 of them every stage has 8."""
+    fields = {
+        "model": "llama3-8b",
+        "cluster": {"gpu": "h100", "count": 7},
+        "training": {"seq_len": 4096, "global_batch": 64},
+        "pins": {"pp": 7},
+    }
+    best = mw.solve(mw.load(fields, mw.Spec)).best
+    assert best is not None
+    layers = [stage.layers for stage in best.plan.stages]
+    assert f" · layers {layers}" in plan_lines(best.plan)[1]
+    again = {**fields, "pins": {"pp": 7, "layers": layers}}
+    assert mw.solve(mw.load(again, mw.Spec)).best == best
+    alike = {**fields, "cluster": {"gpu": "h100", "count": 4}}
+    even = mw.load({**alike, "pins": {"pp": 4, "layers": [8] * 4}}, mw.Spec)
+    found = mw.solve(even).best
+    assert found is not None
+    assert "layers" not in plan_lines(found.plan)[1].partition("mesh")[2]
+    many = mw.load(
+        {
+            **fields,
+            "cluster": {"gpu": "h100", "count": 16},
+            "pins": {"pp": 16, "layers": [3, *[2] * 14, 1]},
+        },
+        mw.Spec,
+    )
+    deep = mw.solve(many).best
+    assert deep is not None
+    assert " · layers [3, 2 x 14, 1]" in plan_lines(deep.plan)[1]

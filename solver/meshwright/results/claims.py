@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from meshwright.plans.plan import Plan
@@ -374,9 +375,25 @@ def plan_lines(plan: Plan) -> tuple[str, ...]:
     features.append(plan.precision)
     lines = (
         " · ".join([degrees, batches, zero, *features]),
-        f"recompute {_recompute_text(plan)} · mesh {mesh_text(plan)}",
+        f"recompute {_recompute_text(plan)} · mesh {mesh_text(plan)}{_uneven(plan)}",
     )
     return (*lines, _seats_text(plan)) if plan.seats else lines
+
+
+MOST_STAGES = 8
+"""Stages whose layers are told one by one, as pins have them."""
+
+
+def _uneven(plan: Plan) -> str:
+    """Return the layers of unlike stages; of many, with stages that are alike."""
+    layers = [stage.layers for stage in plan.stages]
+    if len(set(layers)) == 1:
+        return ""
+    if len(layers) <= MOST_STAGES:
+        return f" · layers {layers}"
+    runs = [(one, len(list(alike))) for one, alike in groupby(layers)]
+    told = (f"{one} x {count}" if count > 1 else str(one) for one, count in runs)
+    return f" · layers [{', '.join(told)}]"
 
 
 def short_plan_text(plan: Plan) -> str:
