@@ -153,6 +153,7 @@ def test_weights_of_litgpt_beside_mixed_precision_are_wide(tmp_path: Path) -> No
          "pythia-1b", {"model": "pythia-1b", "micro_batch": 1, "gpus": 1,
                        "training.global_batch": 16, "training.lora.rank": None}),
         ("litgpt finetune EleutherAI/pythia-1b", {"training.lora.rank": 8}),
+        (LIT.replace("seed", "command"), {"recompute": "full", "gpus": 16}),
     ],
 )  # fmt: skip
 def test_commands_of_litgpt_have_its_defaults(
@@ -269,6 +270,7 @@ def test_options_of_a_command_replace_those_of_its_file(
     launch = read_launch(tmp_path / "run.sh")
     assert any("no such file beside it" in note for note in launch.unset)
     assert (launch.value("pp"), launch.value("zero")) == (1, None)
+    assert not launch.unknown
 
 
 @pytest.mark.parametrize(

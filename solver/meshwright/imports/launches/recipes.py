@@ -68,7 +68,8 @@ def _filled(given: Mapping[str, Setting]) -> Iterator[Setting]:
 
 def _read_script(read: Read, words: Words, text: str, launch: Launch) -> Settings:
     """Read a command, and name the configuration whose options it replaces."""
-    settings = read_command(text, launch, ("config", "command"), words)
+    mark = "command" if launch.kind == "litgpt" else "config"
+    settings = read_command(text, launch, [mark], words)
     file = settings.file("config")
     read(settings, launch, file is None)
     if file is not None and str(file.value).endswith(_YAML):
@@ -102,8 +103,12 @@ def _read_shards(settings: Settings, launch: Launch, name: str) -> None:
 
 def _keep_pure(launch: Launch) -> None:
     """Keep that weights, gradients and moments are all in the bf16 of the matmuls."""
-    for field, value in {"master_weights": "none", "gradients": "bf16"}.items():
-        launch.set(f"training.{field}", value, launch.setting("precision"))
+    launch.set("training.master_weights", "none", launch.setting("precision"))
+    launch.set("training.gradients", "bf16")
+
+
+WIDE = {"training.lora.weights": "fp32", "training.lora.adapters": "autocast"}
+"""Adapters and frozen weights in fp32, which matmuls in 16 bits cast."""
 
 
 def _assigns(word: Argument) -> bool:
@@ -147,7 +152,9 @@ def read_torchtune(settings: Settings, launch: Launch, is_whole: bool) -> None:
 _BUILDER = re.compile(
     r"torchtune\.models\.(\w{1,60})(?:\.\w{1,60})?\.(?:(q?lora)_)?(\w{1,80})", re.ASCII
 )
-_NAMED = re.compile(r"(\w{1,60})/([\w.]{1,40}?)_(?:.{0,80}?(q?lora))?.{0,80}")
+_NAMED = re.compile(
+    r"(?!.*\.ya?ml\Z)(\w{1,60})/([\w.]{1,40}?)_(?:.{0,80}?(q?lora))?.{0,80}"
+)
 """The name of a configuration that torchtune brings, `llama3_1/8B_lora`."""
 
 
@@ -234,11 +241,10 @@ def read_litgpt(settings: Settings, launch: Launch, is_whole: bool) -> None:
 
 def _kind_of_lit(settings: Settings) -> str:
     """Return which of its trainings a command or a configuration is for."""
-    if (command := settings.get("command")) is not None:
-        return _COMMANDS[str(command.value)]
-    if "lora_r" in settings:
-        return "lora"
-    return "full" if "checkpoint_dir" in settings else "pretrain"
+    command = settings.get("command")
+    named = "checkpoint_dir" in settings
+    usual = "lora" if "lora_r" in settings else "full" if named else "pretrain"
+    return usual if command is None else _COMMANDS.get(str(command.value), usual)
 
 
 def _read_ranks(settings: Settings, launch: Launch, kind: str, is_whole: bool) -> None:
@@ -265,10 +271,9 @@ def _read_types(settings: Settings, launch: Launch, kind: str) -> None:
         launch.is_not_judged(setting, "weights of the optimizer are priced in fp32")
     elif kind != "lora" and word != "32-true" and launch.value("gpus") != 1:
         # lightning 7f0c343, fabric/plugins/precision/fsdp.py
-        launch.set("training.gradients", "bf16", setting)
+        launch.set("training.gradients", "bf16")
     if kind == "lora" and not word.endswith("-true"):
-        launch.set("training.lora.weights", "fp32", setting)
-        launch.set("training.lora.adapters", "autocast", setting)
+        launch.assume(WIDE)
 
 
 def _read_lora(settings: Settings, launch: Launch) -> None:
@@ -314,16 +319,15 @@ def read_foundry(settings: Settings, launch: Launch, is_whole: bool) -> None:
     kind = settings.get("model.name")
     if kind is not None and kind.value == "mpt_causal_lm":
         _read_mpt(settings, launch)
-    elif kind is not None:
+    else:
+        launch.read(settings, FOUNDRY["hub"] if kind else FOUNDRY["mpt"])
         launch.read_name(settings, "model.pretrained_model_name_or_path")
-        launch.read(settings, FOUNDRY["hub"])
     launch.read_adapters(settings, FOUNDRY["adapters"])
     is_low = launch.value("precision") in ("bf16", "fp16")
     if launch.value("training.lora.rank") is not None and is_low:
-        # llmfoundry/models/consts.py: `_MASTER_WEIGHTS_PRECISION`
-        eight = settings.is_on("model.load_in_8bit")
-        launch.set("training.lora.weights", "int8" if eight else "fp32", eight)
-        launch.set("training.lora.adapters", "autocast")
+        if eight := settings.is_on("model.load_in_8bit"):
+            launch.set("training.lora.weights", "int8", eight)
+        launch.assume(WIDE)  # models/consts.py: `_MASTER_WEIGHTS_PRECISION`
     packed = settings.get("train_loader.dataset.packing_ratio")
     loader = settings.get("train_loader.name")
     is_packed = packed is not None and packed.value is not None
