@@ -235,6 +235,7 @@ SMALL = ("--model", "gpt-1.3b", "--seq-len", "2k", "--batch", "16")
     [
         (("--gpu", "rtx-4090", "--count", "1"), 1, "64 GiB of host memory for 1 x"),
         (("--gpu", "rtx-4090"), 1, "64 GiB of host memory for 1 x"),
+        (("--gpu", "mi300a", "--count", "4"), 4, "assumed Infinity Fabric for 4 x mi3"),
         (("--cluster", "4xRTX3090"), 4, "PCIe 4.0 x16, no peer access"),
         (("--cluster", "2 x 3090"), 2, "for 2 x rtx-3090"),
         (

@@ -195,3 +195,35 @@ def test_larger_gpus_come_by_family_then_speed_then_memory() -> None:
     ]
     assert keys == sorted(keys)
     assert keys[0][0] is False
+
+
+def test_a_gpu_that_shares_its_memory_gets_no_host_and_no_other_gpu() -> None:
+    """A DGX Spark has one memory, on its one board; an MI300A is a board of its own."""
+    fields = {
+        "model": "gpt2-xl",
+        "cluster": {"machine": "dgx-spark", "count": 2},
+        "training": {"seq_len": 1024, "global_batch": 16},
+    }
+    spec = mw.load(fields, Spec)
+    assert spec.cluster.topology.gpu.shares_memory
+    assert told(spec, lambda _: True, "hardware", 500.0) == []
+    boards = load_gpu("topologies/gpus", "mi210-64gb")
+    assert "mi300a-128gb" not in {gpu.name for gpu in larger_gpus(boards)}
+
+
+def test_each_of_several_switches_has_its_option() -> None:
+    """Two DGX Sparks hold no GPT-OSS-20B unless all three states are smaller."""
+    fields = {
+        "model": "gpt-oss-20b",
+        "cluster": {"machine": "dgx-spark", "count": 2},
+        "framework": "megatron",
+        "training": {"seq_len": 4096, "global_batch": 16},
+    }
+    found = mw.explain(mw.load(fields, Spec)).repairs[0]
+    assert len(found.edits) == 3
+    assert found.note.split("; ") == [
+        "gradients by --grad-reduce-in-bf16, other rounding",
+        "master_weights by --use-precision-aware-optimizer, the same numbers",
+        "moments by --use-precision-aware-optimizer --exp-avg-dtype bf16 "
+        "--exp-avg-sq-dtype bf16, another optimizer",
+    ]

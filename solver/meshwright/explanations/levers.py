@@ -43,6 +43,12 @@ class Pulled:
         return self.lever.option.replace("N", str(self.setting))
 
     @property
+    def told(self) -> str:
+        """Return the switch with its note, as one of several."""
+        effect = LEVER_EFFECTS[self.lever.numbers]
+        return f"{self.lever.switch} by {self.option}, {effect}"
+
+    @property
     def note(self) -> str:
         """Return the option, and what it changes in the numbers of training."""
         return f"{self.option}; {LEVER_EFFECTS[self.lever.numbers]}"

@@ -191,8 +191,10 @@ def larger_gpus(present: Gpu) -> Iterator[Gpu]:
     """Yield the bundled GPUs with more memory that fit the same socket.
 
     Those of the same family come first, then those that are not slower, each the
-    smallest first.
+    smallest first. None replaces a GPU that shares its memory with a CPU.
     """
+    if present.shares_memory:
+        return
     names = catalog.names("topologies/gpus")
     built = form(present.name)
     if present.name in names or built in OTHER_SOFTWARE:
@@ -208,6 +210,7 @@ def larger_gpus(present: Gpu) -> Iterator[Gpu]:
 
     others = [_bundled(name) for name in names if name != present.name]
     larger = [gpu for gpu in others if gpu.memory_gib > present.memory_gib]
+    larger = [gpu for gpu in larger if not gpu.shares_memory]
     yield from sorted(larger, key=rank)
 
 
@@ -288,12 +291,10 @@ def lighter_training(
     """Yield the smallest sets of switches of the framework that are enough."""
     for levers in lever_sets(spec, has_plan):
         is_exact = all(one.lever.numbers == "nothing" for one in levers)
-        edits, note = (
-            (one.edit for one in levers),
-            "; ".join(one.note for one in levers),
-        )
+        edits = tuple(one.edit for one in levers)
+        notes = [one.note if len(levers) == 1 else one.told for one in levers]
         changes: Changes = "flag" if is_exact else "training"
-        yield Edited(tuple(edits), levers[-1].spec, changes, note)
+        yield Edited(edits, levers[-1].spec, changes, "; ".join(notes))
 
 
 def more_machines(
@@ -398,7 +399,7 @@ def larger_host(
     if spec.cluster.parts or not framework_of(spec).offloads or not to_cpu:
         return
     host, pcie_gb_s = topology.host, topology.gpu.pcie_gb_s
-    if host is None and pcie_gb_s is None:
+    if topology.gpu.shares_memory or (host is None and pcie_gb_s is None):
         return
     assumed = host or Host(memory_gib=1, pcie_gb_s=pcie_gb_s, memory_gb_s=HOST_GB_S)
 

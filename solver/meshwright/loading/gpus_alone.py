@@ -221,19 +221,18 @@ def _cards(gpu: Gpu, size: int, board: Board | None) -> tuple[dict[str, Any], st
     told += ", no peer access" if share < 1 else ""
     if board and gpu.peer_links and gpu.peer_link_gb_s:
         gb_s, told = gpu.peer_links * gpu.peer_link_gb_s, board.told
-    memory_gib = CARD_HOST_GIB * size
     level = {"name": board.level if board else "pcie", "size": size, "gb_s": gb_s}
     level |= {"latency_us": PORT_LATENCY_US, "uplink": "per_gpu"}
-    machine = {
+    machine: dict[str, Any] = {
         "name": f"{gpu.name}-host",
         "gpu": gpu.name,
         "levels": [level],
-        "host": {
-            "memory_gib": memory_gib,
-            "pcie_gb_s": gpu.pcie_gb_s,
-            "memory_gb_s": CARD_HOST_GB_S,
-        },
     }
+    if gpu.shares_memory:
+        return machine, f"assumed {told}"
+    memory_gib = CARD_HOST_GIB * size
+    host = {"memory_gib": memory_gib, "pcie_gb_s": gpu.pcie_gb_s}
+    machine["host"] = host | {"memory_gb_s": CARD_HOST_GB_S}
     return machine, f"assumed {told} and {memory_gib} GiB of host memory"
 
 

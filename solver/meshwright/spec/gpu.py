@@ -100,6 +100,11 @@ class Gpu(SpecModel):
     power_limit_w: Positive | None = Field(
         None, description="Power limit that is set below `tdp_w`; clocks fall with it."
     )
+    shares_memory: Flag = Field(
+        False,
+        description="Whether the CPU has no memory but that of the GPU, which is none "
+        "to offload to; such a GPU is no part that could be another.",
+    )
     hour_usd: Positive | None = Field(
         None, description="A list price of one GPU for an hour, where one is public."
     )
