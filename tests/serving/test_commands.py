@@ -49,12 +49,24 @@ def test_json_says_what_an_answer_is(tmp_path: Path) -> None:
     assert sum(time["tpot_parts"].values()) == pytest.approx(time["tpot_s"])
     assert sum(time["ttft_parts"].values()) == pytest.approx(time["ttft_s"])
     assert time["request_s"] == pytest.approx(time["ttft_s"] + 63 * time["tpot_s"])
+    assert time["busy_request_s"] * data["requests_per_s"] == pytest.approx(4)
     stage = data["memory"]["stages"][0]
     assert sum(stage["parts"].values()) == pytest.approx(stage["total_gib"])
     assert data["tokens_per_s"] == pytest.approx(64 * data["requests_per_s"])
     assert data["largest"]["batch"] >= 4
     assert {one["kind"] for one in data["by_kind"]} == {"TP", "PP", "replicas"}
     assert data["gap"] == 0
+
+
+def test_a_request_takes_as_long_as_the_rate_of_requests_says() -> None:
+    """In flight is the rate times the time of a request (Little's law)."""
+    told = run("solve", "serve-llama3-70b-8xh100").stdout
+    rate = re.search(r"([\d.]+) requests/s", told)
+    took = re.search(r"among which a request takes ([\d.]+) s", " ".join(told.split()))
+    assert rate is not None
+    assert took is not None
+    assert float(rate[1]) * float(took[1]) == pytest.approx(256, rel=5e-3)
+    assert "among which" not in run("solve", "serve-llama3-8b-2x4090-pcie").stdout
 
 
 @pytest.mark.parametrize("output_format", ["table", "markdown"])

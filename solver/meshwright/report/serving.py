@@ -72,7 +72,7 @@ def _answer(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
     )
     yield (
         f"{best.tokens_per_s:,.0f} tokens/s · {best.requests_per_s:,.3g} requests/s, "
-        "including prefills"
+        f"including prefills{_busy(best)}"
     )
     if outcome.largest:
         most = outcome.largest
@@ -80,6 +80,18 @@ def _answer(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
             f"room for batch {most.batch:,} ({most.tokens_per_s:,.0f} tokens/s), or "
             f"for context {most.context:,} at the batch asked for"
         )
+
+
+MUCH_LONGER = 1.02
+"""Factor by which prefills of others lengthen a request before a line says it."""
+
+
+def _busy(best: PricedServing) -> str:
+    """Return how long a request takes while others are prefilled, if that is longer."""
+    took_s = best.busy_request_s or 0.0
+    if took_s < MUCH_LONGER * best.request_s:
+        return ""
+    return f", among which a request takes {seconds_text(took_s)}"
 
 
 def _time_table(best: PricedServing) -> Table:

@@ -122,7 +122,10 @@ SERVING = Layout(
     ("plan", "objective_s", "tokens_per_s", "requests_per_s", "bubble"),
     {
         name: name
-        for name in ("ttft_s", "tpot_s", "request_s", "ttft_parts", "tpot_parts")
+        for name in (
+            *("ttft_s", "tpot_s", "request_s", "busy_request_s"),
+            *("ttft_parts", "tpot_parts"),
+        )
     },
 )
 

@@ -92,6 +92,11 @@ class PricedServing(SpecModel):
     ttft_s: float = Field(description="Time of a prompt's prefill, alone.")
     tpot_s: float = Field(description="Time per token with all requests in flight.")
     request_s: float = Field(description="Time of a request while none is prefilled.")
+    busy_request_s: float | None = Field(
+        None,
+        description="Time of a request while those after it are prefilled: the batch "
+        "over `requests_per_s`.",
+    )
     tokens_per_s: float = Field(
         description="Generated tokens; the time of all prefills is counted in."
     )

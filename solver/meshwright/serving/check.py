@@ -143,6 +143,7 @@ def _priced(scored: _Scored) -> PricedServing:
         ttft_s=ttft_s,
         tpot_s=tpot_s,
         request_s=ttft_s + (inference.output_len - 1) * tpot_s,
+        busy_request_s=serving_s,
         tokens_per_s=inference.batch * inference.output_len / serving_s,
         requests_per_s=inference.batch / serving_s,
         bubble=scored.bubble,
