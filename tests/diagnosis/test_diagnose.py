@@ -449,17 +449,46 @@ def test_a_step_that_no_gpu_is_fast_enough_for_is_told(tmp_path: Path) -> None:
 
 MORE = "gradient_accumulation_steps=4"
 
+TWO_STAGES = (
+    "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --bf16 "
+    "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2 "
+    "--num-layers 80 --hidden-size 8192 --num-attention-heads 64 "
+    "--ffn-hidden-size 28672 --seq-length 4096 --micro-batch-size 1 "
+    "--global-batch-size 64 --vocab-size 128256 --swiglu\n"
+)
+
+LOGITS = """\
+[{0}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 250.50 MiB. \
+GPU 3 has a total capacity of 79.11 GiB of which 13.27 MiB is free.
+"""
+"""4,096 tokens x 128,256 words / 8 x 4 bytes."""
+
+
+@pytest.mark.parametrize(
+    ("rank", "stage"), [("rank3", 0), ("rank11", 1), ("default3", None)]
+)
+def test_the_stage_of_the_rank_is_judged(
+    rank: str, stage: int | None, tmp_path: Path
+) -> None:
+    """The first stage has no logits; torchrun's ranks are those of a host."""
+    launch, log = tmp_path / "train.sh", tmp_path / "run.log"
+    launch.write_text(TWO_STAGES)
+    log.write_text(LOGITS.format(rank))
+    told = mw.diagnose(log, launch=launch, gpu="a100-sxm-80gb").out_of_memory
+    assert told is not None
+    assert told.stage == stage
+    assert (told.part == "logits") == (stage != 0)
+    assert (told.memory.parts["logits"] > 0) == (stage == 1)
+    text = run(str(log), "--launch", str(launch), "--gpu", "a100-sxm-80gb", "-v")[1]
+    where = "the fullest stage" if stage is None else f"stage {stage}"
+    assert f"Modelled memory of {where}" in text
+    assert (f"of stage {stage}, needs" in text) == (stage is not None)
+
 
 def test_what_would_fit_changes_nothing_that_it_does_not_say(tmp_path: Path) -> None:
     """A repair had sequence parallelism, which the run had not, in its step."""
     launch = tmp_path / "train.sh"
-    launch.write_text(
-        "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --bf16 "
-        "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2 "
-        "--num-layers 80 --hidden-size 8192 --num-attention-heads 64 "
-        "--ffn-hidden-size 28672 --seq-length 4096 --micro-batch-size 1 "
-        "--global-batch-size 64 --vocab-size 128256 --swiglu\n"
-    )
+    launch.write_text(TWO_STAGES)
     words = ["--launch", str(launch), "--gpu", "a100-sxm-80gb"]
     found = run(str(DEAD), *words, "--format", "json")
     told = json.loads(found[1])["out_of_memory"]["repairs"]

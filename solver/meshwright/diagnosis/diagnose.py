@@ -258,8 +258,7 @@ def _memory(run: Run, event: OutOfMemory, options: Options) -> MemoryCause:
     """Return why memory ran out, and what would fit."""
     priced = check(options.profile.job(run.spec), run.plan)
     found = cause(run.spec, run.plan, priced, event)
-    fullest = max(priced.stages, key=lambda stage: stage.total_gib)
-    needed_gib = _needed_gib(event) or fullest.total_gib
+    needed_gib = _needed_gib(event) or found.memory.total_gib
     return MemoryCause(
         line=event.line,
         tried_gib=event.tried_gib,
@@ -271,9 +270,11 @@ def _memory(run: Run, event: OutOfMemory, options: Options) -> MemoryCause:
         is_fragmented=found.is_fragmented,
         unused_gib=event.unallocated_gib,
         others_gib=others_gib(event),
-        memory=fullest,
+        rank=None if found.stage is None else event.rank,
+        stage=found.stage,
+        memory=found.memory,
         needed_gib=needed_gib,
-        repairs=fitting(run, priced, needed_gib, options),
+        repairs=fitting(run, priced, found.memory.total_gib, needed_gib, options),
     )
 
 
@@ -316,17 +317,21 @@ ASKED = (
 
 
 def fitting(
-    run: Run, priced: PricedPlan, needed_gib: float, options: Options
+    run: Run,
+    priced: PricedPlan,
+    modelled_gib: float,
+    needed_gib: float,
+    options: Options,
 ) -> tuple[Repair, ...]:
     """Return changes after which the run fits, the cheapest first.
 
     Where the model takes the plan for one that fits, the memory that a plan may use
-    shrinks by as much as the run needed more than modelled: it ran out.
+    shrinks by as much as the rank needed more than modelled: it ran out.
     """
     spec, usable_gib = run.spec, run.spec.usable_gib
     card_gib = spec.cluster.topology.gpu.memory_gib
     if priced.peak_gib <= usable_gib:
-        short = priced.peak_gib / max(needed_gib, card_gib)
+        short = modelled_gib / max(needed_gib, card_gib)
         spec = with_memory(
             spec, min(usable_gib * short, math.nextafter(priced.peak_gib, 0))
         )

@@ -83,8 +83,10 @@ class Cause:
 
     suspects: tuple[Suspect, ...]
     """The likely ones first; none where the log has no size."""
-    filled_by: str
-    """The largest part of the modelled memory of the fullest stage."""
+    memory: StageMemory
+    """As modelled, of the stage of the rank."""
+    stage: int | None
+    """The stage of the rank; the fullest one counts where the log does not tell it."""
     is_fragmented: bool
     """Whether memory that PyTorch holds and does not use would have been enough."""
 
@@ -97,6 +99,14 @@ class Cause:
             odds[part] = odds.get(part, 0.0) + one.probability
         likely = max(odds, key=lambda part: odds[part], default="what fills the GPU")
         return self.filled_by if likely == "what fills the GPU" else likely
+
+    @property
+    def filled_by(self) -> str:
+        """Return the largest part of the modelled memory."""
+        parts = {
+            name: gib for name, gib in self.memory.parts.items() if name != "overhead"
+        }
+        return max(parts, key=lambda name: parts[name])
 
 
 def tensors(spec: Spec, plan: Plan, each: int = 1) -> Iterator[Tensor]:
@@ -346,12 +356,29 @@ def _part_of_shape(spec: Spec, plan: Plan, shape: str) -> Part | None:
 
 def cause(spec: Spec, plan: Plan, priced: PricedPlan, event: OutOfMemory) -> Cause:
     """Return why memory ran out."""
-    fullest = max(priced.stages, key=lambda stage: stage.total_gib)
+    stage = stage_of(plan, event)
+    fullest = max(priced.stages, key=lambda one: one.total_gib)
+    memory = fullest if stage is None else priced.stages[stage]
+    empty = {name for name, gib in memory.parts.items() if gib == 0}
+    lacks = set[str]() if stage is None else empty
     return Cause(
-        suspects=tuple(_suspects(spec, plan, fullest, event)),
-        filled_by=_largest(fullest),
+        suspects=tuple(_suspects(spec, plan, memory, event, lacks)),
+        memory=memory,
+        stage=stage,
         is_fragmented=is_fragmented(event),
     )
+
+
+def stage_of(plan: Plan, event: OutOfMemory) -> int | None:
+    """Return the stage of the rank that ran out; None where the log does not tell it.
+
+    Stages are the outermost dimension of ranks in Megatron-LM
+    (core/parallel_state.py: order tp-cp-ep-dp-pp), torchtitan
+    (distributed/parallel_dims.py) and DeepSpeed (runtime/pipe/topology.py).
+    """
+    if event.rank is None or plan.pp == 1 or event.rank >= plan.world_size:
+        return None
+    return event.rank // (plan.world_size // plan.pp)
 
 
 MATCHES = 0.5
@@ -415,13 +442,8 @@ LEAST_OTHERS = 0.05
 """Least share of a GPU that others must hold to be told."""
 
 
-def _largest(stage: StageMemory) -> str:
-    parts = {name: gib for name, gib in stage.parts.items() if name != "overhead"}
-    return max(parts, key=lambda name: parts[name])
-
-
 def _suspects(
-    spec: Spec, plan: Plan, stage: StageMemory, event: OutOfMemory
+    spec: Spec, plan: Plan, stage: StageMemory, event: OutOfMemory, lacks: set[str]
 ) -> list[Suspect]:
     """Return the tensors that the message may be about, the likely ones first."""
     named = named_part(spec, plan, event.frames)
@@ -429,6 +451,7 @@ def _suspects(
     for tensor in tensors(spec, plan, event.each or 1):
         weight = _weight(tensor, event) * _in_order(tensor, stage, event)
         weight *= 1.0 if named in (None, tensor.part) else ELSEWHERE
+        weight *= ELSEWHERE if tensor.part in lacks else 1.0
         known = weights.get((tensor.name, tensor.part))
         if known is None or weight > known[1]:
             weights[tensor.name, tensor.part] = tensor, weight

@@ -190,6 +190,9 @@ def _memory_lines(cause: MemoryCause) -> Iterator[str]:
     else:
         told = f"{tried} is no tensor that we know"
     yield told + (f"; it failed in {when}" if when else "")
+    rank = "The rank"
+    if cause.stage is not None:
+        rank = f"Rank {cause.rank}, of stage {cause.stage},"
     largest_gib = cause.memory.parts.get(cause.filled_by, 0.0)
     modelled_gib = cause.memory.total_gib
     largest = f"{modelled_gib:.1f}, {largest_gib:.1f} of them {cause.filled_by}"
@@ -198,12 +201,12 @@ def _memory_lines(cause: MemoryCause) -> Iterator[str]:
     if is_known or modelled_gib > cause.memory.usable_gib:
         yield f"Part that does not fit: {cause.part}"
         yield (
-            f"The rank needs {cause.needed_gib:.1f} GiB or more. Modelled are {largest}"
+            f"{rank} needs {cause.needed_gib:.1f} GiB or more. Modelled are {largest}"
         )
     else:
         yield "Part that does not fit: none that is modelled"
         yield (
-            f"The rank needs {cause.needed_gib:.1f} GiB or more: {beyond_gib:.1f} "
+            f"{rank} needs {cause.needed_gib:.1f} GiB or more: {beyond_gib:.1f} "
             f"beyond what is modelled, {largest}"
         )
     if cause.others_gib:
@@ -228,7 +231,8 @@ def suspect_table(cause: MemoryCause) -> Table:
 
 
 def held_table(cause: MemoryCause) -> Table:
-    """Return the modelled memory of the fullest stage by part."""
+    """Return the modelled memory of the rank's stage, or the fullest one, by part."""
     parts = sorted(cause.memory.parts.items(), key=lambda one: -one[1])
     rows = tuple((name, f"{gib:.2f}") for name, gib in parts if gib)
-    return Table("Modelled memory of the fullest stage", ("part", "GiB"), rows)
+    which = "the fullest stage" if cause.stage is None else f"stage {cause.stage}"
+    return Table(f"Modelled memory of {which}", ("part", "GiB"), rows)

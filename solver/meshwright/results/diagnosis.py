@@ -109,7 +109,13 @@ class MemoryCause(SpecModel):
     others_gib: float = Field(
         0.0, description="Memory of the GPU that other processes held."
     )
-    memory: StageMemory = Field(description="Of the fullest stage, as modelled.")
+    rank: int | None = Field(
+        None, description="The rank that ran out, where its stage is known."
+    )
+    stage: int | None = Field(None, description="The stage of that rank.")
+    memory: StageMemory = Field(
+        description="As modelled, of that stage, or of the fullest one."
+    )
     needed_gib: float = Field(
         description="What the rank needed at least, with the failed allocation."
     )

@@ -22,14 +22,14 @@ MOST_SAMPLES = 500_000
 """Most lines with a time of a step that are kept."""
 
 _RANK = re.compile(
-    r"[ ]{0,16}\[(?:rank|default|trainer|RANK )[ ]?(\d{1,6})\]:?[ ]?"
+    r"[ ]{0,16}\[(?:rank|(default|trainer)|RANK )[ ]?(\d{1,6})\]:?[ ]?"
     r"|\[\d{1,3},(\d{1,6})\]<std(?:out|err)>:[ ]?"
     r"|[ ]{0,6}(\d{1,6}):[ ]"
     r"|\[rank-(\d{1,6})/\d{1,6}\]\[[A-Z]{4,8}[ ]{0,9}\][ ]{0,9}"
     r"\[-{0,80}[\w.]{1,80}:\d{1,6}\][ ]:[ ]"
 )
 """The prefix that torchrun, mpirun, `srun --label` and Primus put before lines of a
-rank."""
+rank; torchrun counts the ranks of each host by itself."""
 
 _TIME = re.compile(
     r"[ ]{0,16}\[?(\d{4}-?\d\d-?\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,6})\d{0,3})?"
@@ -70,6 +70,8 @@ class LogLine(NamedTuple):
     time_s: float | None = None
     """Seconds since 1970, by the clock of whatever wrote the line."""
     file: str = ""
+    is_local: bool = False
+    """Whether the rank is counted in its host, as torchrun does."""
 
     @property
     def where(self) -> Where:
@@ -113,16 +115,16 @@ def _without_prefix(line: str, number: int, hosts: Collection[str]) -> LogLine:
     if not is_plain or any(colour in line for colour in ("[0", "[3", "[1m")):
         line = without_colours(line.lstrip("\ufeff"))
         line = line.translate(CONTROLS)
-    rank, time_s, at = None, None, 0
+    rank, is_local, time_s, at = None, False, None, 0
     for _ in range(MOST_TAGS):
         if found := _RANK.match(line, at):
-            rank = int(next(filter(None, found.groups())))
+            rank, is_local = int(found[found.lastindex or 0]), found[1] is not None
         elif found := _TIME.match(line, at):
             time_s = _seconds(found)
         elif not (found := _TAG.match(line, at) or _host(line, at, hosts)):
             break
         at = found.end()
-    return LogLine(number, line[at:].rstrip(), rank, time_s)
+    return LogLine(number, line[at:].rstrip(), rank, time_s, is_local=is_local)
 
 
 def _host(line: str, at: int, hosts: Collection[str]) -> re.Match[str] | None:

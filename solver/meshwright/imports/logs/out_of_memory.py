@@ -138,7 +138,7 @@ def _read(
         line=line.number,
         tried_gib=_gib(tried) or 0.0,
         gpu=int(gpu[1]) if gpu else None,
-        rank=line.rank,
+        rank=None if line.is_local else line.rank,
         step=done,
         phase=phase_of(frames),
         frames=frames,

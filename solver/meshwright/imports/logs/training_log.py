@@ -114,6 +114,7 @@ class OutOfMemory:
     gpu: int | None = None
     """Number of the GPU in its host."""
     rank: int | None = None
+    """Among all ranks."""
     step: int = 0
     """Steps that were complete before; 0 is the first one."""
     phase: Phase = ""
