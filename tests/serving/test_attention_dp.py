@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from meshwright.serving.deployment import ServingJob, make_serving_job
 from meshwright.serving.explain import explain_serving
 from meshwright.serving.solve import largest_batch, solve_serving
 from meshwright.spec.plan_fields import Pins
+from meshwright.spec.serving import ServingSpec
 from meshwright.spec.units import GIB
 from tests.helpers.command import run
 from tests.helpers.serving_specs import TINY, serving_job, serving_plan, serving_spec
@@ -136,3 +138,31 @@ def test_a_plan_whose_groups_do_not_divide_is_refused() -> None:
     plan = serving_plan(job(), GPUS).model_copy(update={"attention_dp": 3})
     with pytest.raises(mw.SpecError, match="attention_dp: 3 for tp 4"):
         mw.price(spec, plan)
+
+
+@pytest.mark.parametrize(
+    ("precision", "tp", "told"),
+    [
+        ("fp8", 8, ["the 1,536 of an expert over tp 8 are 192."]),
+        ("fp8", 4, []),  # 384 are three blocks
+        ("bf16", 8, []),
+    ],
+)
+def test_experts_that_cut_blocks_of_fp8_are_told(
+    precision: str, tp: int, told: list[str]
+) -> None:
+    """Qwen3-235B-A22B-FP8 starts over four GPUs and not over eight."""
+    fields = {
+        "model": "qwen3-235b-a22b",
+        "cluster": {"machine": "dgx-h200"},
+        "inference": {
+            **{"batch": 8, "prompt_len": 512, "output_len": 64},
+            "precision": precision,
+        },
+        "pins": {"tp": tp, "pp": 1},
+    }
+    outcome = solve_serving(mw.load(fields, ServingSpec), Options(is_by_kind=False))
+    assert outcome.best is not None
+    assert len(outcome.remarks) == len(told)
+    assert all(words in outcome.remarks[0] for words in told)
+    assert outcome.from_json(json.dumps(outcome.to_dict())).remarks == outcome.remarks

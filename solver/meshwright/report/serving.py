@@ -74,6 +74,7 @@ def _answer(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
         f"{best.tokens_per_s:,.0f} tokens/s · {best.requests_per_s:,.3g} requests/s, "
         f"including prefills{_busy(best)}"
     )
+    yield from outcome.remarks
     if outcome.largest:
         most = outcome.largest
         yield (

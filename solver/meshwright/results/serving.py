@@ -23,7 +23,16 @@ from meshwright.spec.base import NOT_EMPTY, Count, SpecModel
 from meshwright.spec.plan_fields import FIELD
 
 JSON_ORDER = (
-    *("spec", "status", *SERVING.names, "bound_s", "gap", "solver", "largest"),
+    *(
+        "spec",
+        "status",
+        *SERVING.names,
+        "bound_s",
+        "gap",
+        "solver",
+        "remarks",
+        "largest",
+    ),
     *("by_kind", "flips", "tp_against_pp", "degrees", "near_miss", "gpus", "model"),
     "versions",
 )
@@ -169,6 +178,9 @@ class ServingOutcome(Result):
         False, exclude=True, description="Whether its time ran out before its end."
     )
     best: PricedServing | None = None
+    remarks: tuple[str, ...] = Field(
+        (), description="Sentences on what engines may refuse of the best plan."
+    )
     largest: Largest | None = None
     by_kind: tuple[ServingKind, ...] = ()
     flips: tuple[KindCrossover, ...] = ()

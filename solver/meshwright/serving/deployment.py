@@ -316,6 +316,28 @@ RULES = (
     ),
 )
 
+FP8_BLOCK = 128
+"""Rows and columns with one scale in checkpoints in fp8 of DeepSeek, Qwen and others."""
+
+
+def remarks_on(spec: ServingSpec, tp: int) -> tuple[str, ...]:
+    """Return sentences on what engines may refuse of a plan with some tp.
+
+    A block of weights in fp8 has one scale, and none is cut (vllm issue 17569, sglang
+    quantization/fp8.py). Scales of rows, as of Llama's checkpoints, may be.
+    """
+    moe = spec.model.moe
+    width = moe.d_ff // tp if moe else 0
+    if spec.inference.precision != "fp8" or width % FP8_BLOCK == 0 or moe is None:
+        return ()
+    return (
+        f"vLLM and SGLang may refuse weights in fp8 that have a scale for each block of "
+        f"{FP8_BLOCK}: the {moe.d_ff:,} of an expert over tp {tp} are {width:,}. Take "
+        "weights with scales of rows, or keep experts whole (--enable-expert-parallel, "
+        f"--ep-size {tp}), which is not priced.",
+    )
+
+
 TP_LINK: ServingRule = tp_link(lambda rows: rows.tp_s_per_byte)
 
 

@@ -40,6 +40,7 @@ from meshwright.serving.deployment import (
     Deployments,
     ServingJob,
     make_serving_job,
+    remarks_on,
     serving_rules,
 )
 from meshwright.serving.lattice import (
@@ -355,6 +356,7 @@ def _proven(lattice: Lattice, options: Options, deadline: Deadline) -> ServingOu
         job,
         "optimal" if is_optimal else "feasible",
         best=_checked(job, plan, proof),
+        remarks=remarks_on(job.spec, plan.tp),
         certificate=certificate,
     )
 
