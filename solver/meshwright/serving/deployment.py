@@ -317,7 +317,7 @@ RULES = (
 )
 
 FP8_BLOCK = 128
-"""Rows and columns with one scale in checkpoints in fp8 of DeepSeek, Qwen and others."""
+"""Rows and columns with one scale in checkpoints in fp8, as of DeepSeek and Qwen."""
 
 
 def remarks_on(spec: ServingSpec, tp: int) -> tuple[str, ...]:
@@ -331,8 +331,8 @@ def remarks_on(spec: ServingSpec, tp: int) -> tuple[str, ...]:
     if spec.inference.precision != "fp8" or width % FP8_BLOCK == 0 or moe is None:
         return ()
     return (
-        f"vLLM and SGLang may refuse weights in fp8 that have a scale for each block of "
-        f"{FP8_BLOCK}: the {moe.d_ff:,} of an expert over tp {tp} are {width:,}. Take "
+        "vLLM and SGLang may refuse weights in fp8 that have a scale for each block "
+        f"of {FP8_BLOCK}: the {moe.d_ff:,} of an expert over tp {tp} are {width:,}. Take "
         "weights with scales of rows, or keep experts whole (--enable-expert-parallel, "
         f"--ep-size {tp}), which is not priced.",
     )
