@@ -23,18 +23,9 @@ from meshwright.spec.base import NOT_EMPTY, Count, SpecModel
 from meshwright.spec.plan_fields import FIELD
 
 JSON_ORDER = (
-    *(
-        "spec",
-        "status",
-        *SERVING.names,
-        "bound_s",
-        "gap",
-        "solver",
-        "remarks",
-        "largest",
-    ),
-    *("by_kind", "flips", "tp_against_pp", "degrees", "near_miss", "gpus", "model"),
-    "versions",
+    *("spec", "status", *SERVING.names, "bound_s", "gap", "solver", "remarks"),
+    *("largest", "by_kind", "flips", "tp_against_pp", "degrees", "near_miss", "gpus"),
+    *("model", "versions"),
 )
 """Names in the JSON of an outcome, in their order."""
 

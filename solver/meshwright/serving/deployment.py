@@ -332,9 +332,9 @@ def remarks_on(spec: ServingSpec, tp: int) -> tuple[str, ...]:
         return ()
     return (
         "vLLM and SGLang may refuse weights in fp8 that have a scale for each block "
-        f"of {FP8_BLOCK}: the {moe.d_ff:,} of an expert over tp {tp} are {width:,}. Take "
-        "weights with scales of rows, or keep experts whole (--enable-expert-parallel, "
-        f"--ep-size {tp}), which is not priced.",
+        f"of {FP8_BLOCK}: the {moe.d_ff:,} of an expert over tp {tp} are {width:,}. "
+        "Take weights with scales of rows, or keep experts whole "
+        f"(--enable-expert-parallel, --ep-size {tp}), which is not priced.",
     )
 
 
