@@ -64,6 +64,13 @@ def test_a_spec_may_have_machines_and_prices_of_its_own(folder: Path) -> None:
     done = run("search", "own.yaml", "--budget", "10k", "--format", "json")
     assert done.code == 0, done.stderr
     assert json.loads(done.stdout)["front"][0]["hour_usd"] == 16
+    told = run("search", "own.yaml", "--budget", "1").stdout
+    assert "1 kind of machine at prices of the spec" in told
+    assert "\nThe cheapest\n" in told
+    assert "dgx-h100  the spec  8 x h100-sxm-80gb" in told
+    asked = run("search", "own.yaml")
+    assert asked.code == 2
+    assert "search within a budget or a deadline ranks all" in asked.stderr
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,10 @@ _OPTIONAL = {"limits": dict, "pins": dict, "run": dict, "rules": list}
 
 NO_TRAINING = ": training: missing;"
 
-FIXED_HERE = "here it must be one number; solve and explain choose it"
+FIXED_HERE = (
+    "here it must be one number; solve and explain choose it, and search within a "
+    "budget or a deadline ranks all"
+)
 
 FIXED_IN_SERVING = "specs with inference take one number"
 

@@ -26,6 +26,7 @@ from meshwright.reading.document import Document, FieldPath, Where, validated
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.cluster import usd_per_hour
 from meshwright.spec.open_spec import (
+    NO_CLOUD,
     Offer,
     OfferedSpec,
     OpenNumbers,
@@ -200,7 +201,7 @@ def _at_own_prices(document: Document) -> Offered:
             raise SpecError(f"{spec.cluster.topology.name}: {told}")
         price = Price(hour_usd=usd / spec.cluster.count)
         name = spec.cluster.topology.name
-        group = PriceGroup(cloud="own", instances={name: price})
+        group = PriceGroup(cloud=NO_CLOUD, instances={name: price})
         specs.append(OfferedSpec(Offer(name, group, price), spec))
     return Offered(specs, [question.why_impossible] * question.impossible)
 

@@ -16,6 +16,8 @@ from meshwright.results.training_run import (
     RunReport,
     StragglerPrice,
 )
+from meshwright.spec.open_spec import NO_CLOUD
+from meshwright.spec.units import counted
 from meshwright.surface import option
 
 
@@ -212,7 +214,10 @@ def _duration(days: float) -> str:
 def _summary(answer: RentalAnswer) -> Iterator[str]:
     yield answer.model.text
     types = len({(rental.cloud, rental.instance) for rental in answer.rentals})
-    told = f"{types} instance types of {', '.join(answer.clouds)}"
+    if answer.clouds == (NO_CLOUD,):
+        told = f"{counted(types, 'kind')} of machine at prices of the spec"
+    else:
+        told = f"{counted(types, 'instance type')} of {', '.join(answer.clouds)}"
     if answer.dates:
         told += f"; list prices of {' to '.join(_ends(answer))}, on demand"
     yield told
@@ -261,9 +266,11 @@ def _verdict(answer: RentalAnswer) -> str:
 def _tables(answer: RentalAnswer) -> Iterator[Table]:
     if answer.front:
         yield _table("Front of price against time, the cheapest first", answer.front)
+    in_time = " within the deadline" if answer.deadline_days is not None else ""
+    in_budget = " within the budget" if answer.budget_usd is not None else ""
     for title, rental in (
-        ("The cheapest within the deadline", answer.cheapest_in_time),
-        ("The fastest within the budget", answer.fastest_in_budget),
+        (f"The cheapest{in_time}", answer.cheapest_in_time),
+        (f"The fastest{in_budget}", answer.fastest_in_budget),
     ):
         if rental is not None:
             yield _table(title, (rental,))
@@ -290,15 +297,23 @@ def _table(title: str, rentals: tuple[Rental, ...]) -> Table:
     return Table(title, HEADING, rows)
 
 
+def _where(rental: Rental) -> str:
+    """Return the cloud of a price and its region, as far as they are said."""
+    if rental.cloud == NO_CLOUD:
+        return "the spec"
+    region = "" if rental.region == "any" else f" {rental.region}"
+    return f"{rental.cloud}{region}"
+
+
 def _rental_prices(rentals: tuple[Rental, ...]) -> Table:
     rows = tuple(
         (
             rental.instance,
-            f"{rental.cloud} {rental.region}",
+            _where(rental),
             f"{rental.gpus_per_node} x {rental.gpu}",
             "-" if rental.network_gbit_s is None else f"{rental.network_gbit_s:,.0f}",
             f"{rental.hour_usd:,.2f}",
-            str(rental.price_date or "no date"),
+            str(rental.price_date or "-"),
         )
         for rental in rentals
     )

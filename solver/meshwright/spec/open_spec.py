@@ -172,6 +172,10 @@ PriceField = Annotated[
 ]
 
 
+NO_CLOUD = "own"
+"""The cloud of machines that a spec has, at the prices of the spec."""
+
+
 class PriceGroup(SpecModel):
     """Prices that one source gives, on one date."""
 
