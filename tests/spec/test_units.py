@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from meshwright.results.claims import seconds_text
 from meshwright.spec.base import Count, Margin, Positive
-from meshwright.spec.units import GBPerS, GiB, Micros
+from meshwright.spec.units import GBPerS, GiB, Micros, few_digits
 
 
 class Quantities(BaseModel):
@@ -140,3 +141,20 @@ def test_numbers_that_yaml_takes_for_text_are_numbers_where_fractions_are_fine()
 ):
     quantities = Quantities.model_validate({"number": "1e3", "share": "5e-2"})
     assert (quantities.number, quantities.share) == (1_000.0, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0.0, "0"),
+        (0.1164, "0.116"),
+        (9.994, "9.99"),
+        (99.94, "99.9"),
+        (999.6, "1,000"),
+        (10_000.0, "10,000"),
+        (27_140.0, "27,140"),
+    ],
+)
+def test_a_number_with_few_digits_has_no_power_of_ten(value: float, told: str) -> None:
+    assert few_digits(value) == told
+    assert seconds_text(0.9996) == "1,000 ms"

@@ -10,6 +10,7 @@ from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.claims import probability_text
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.base import SpecModel
+from meshwright.spec.units import few_digits
 
 if TYPE_CHECKING:
     from meshwright.results.comparison import (
@@ -85,7 +86,7 @@ def _side(side: Side) -> str:
         if seconds > SHOWN * most
     ]
     more = f", and spends more on {', '.join(paid)}" if paid else ""
-    return f"{side.name} sends {side.sent_gb:,.3g} GB a step over a link{more}"
+    return f"{side.name} sends {few_digits(side.sent_gb)} GB a step over a link{more}"
 
 
 def _span(varied: VariedRange) -> str:
@@ -353,7 +354,7 @@ def _row(alike: list[LedgerEntry]) -> tuple[str, ...]:
         first.phase,
         first.operation.replace("_", "-"),
         f"{first.group} x {first.ranks}",
-        f"{first.bytes / 1e6:,.3g}",
+        few_digits(first.bytes / 1e6),
         f"{sum(entry.count_per_layer for entry in alike):,}",
         f"{sum(entry.count_per_step for entry in alike):,}",
         seconds_text(math.fsum(entry.seconds for entry in alike)),
@@ -398,7 +399,7 @@ def _ledger_row(entry: LedgerEntry) -> tuple[str, ...]:
         entry.phase,
         entry.operation.replace("_", "-"),
         f"{entry.group} x {entry.ranks}",
-        f"{entry.bytes / 1e6:,.3g}",
+        few_digits(entry.bytes / 1e6),
         f"{entry.count_per_step:,}",
         entry.link,
         seconds_text(entry.seconds),

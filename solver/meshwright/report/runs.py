@@ -17,7 +17,7 @@ from meshwright.results.training_run import (
     StragglerPrice,
 )
 from meshwright.spec.open_spec import NO_CLOUD
-from meshwright.spec.units import counted
+from meshwright.spec.units import counted, few_digits
 from meshwright.surface import option
 
 
@@ -79,9 +79,9 @@ def _prices(run: RunReport) -> Iterator[str]:
     if run.cost_usd is not None:
         known.append(f"{run.cost_usd:,.0f} USD")
     if run.usd_per_mtoken is not None:
-        known.append(f"{run.usd_per_mtoken:,.3g} USD per million tokens")
+        known.append(f"{few_digits(run.usd_per_mtoken)} USD per million tokens")
     if run.energy_mwh is not None:
-        known.append(f"{run.energy_mwh:,.3g} MWh at the GPUs' power limit")
+        known.append(f"{few_digits(run.energy_mwh)} MWh at the GPUs' power limit")
     if known:
         yield ", ".join(known)
 
@@ -104,21 +104,21 @@ def _optimum_line(optimum: Chinchilla) -> str:
     factor = max(optimum.overtrained, 1 / optimum.overtrained)
     return (
         f"Compute-optimal for {optimum.budget_flops:.4g} FLOPs: {best}; this one is "
-        f"{way}-trained {factor:.3g} times: {optimum.tokens_per_param:,.3g} tokens a "
-        "parameter"
+        f"{way}-trained {factor:.3g} times: {few_digits(optimum.tokens_per_param)} "
+        "tokens a parameter"
     )
 
 
 def _failure_lines(failures: Failures) -> Iterator[str]:
     count = "" if failures.expected is None else f", {failures.expected:,.1f} expected"
-    yield f"A failure every {failures.mtbf_hours:,.3g} hours{count}"
+    yield f"A failure every {few_digits(failures.mtbf_hours)} hours{count}"
     if failures.interval_s is None or failures.goodput is None:
         return
     young_s, stall_s = failures.young_s or 0.0, failures.stall_s or 0.0
     yield (
         f"Checkpoints of {failures.checkpoint_gb:,.0f} GB every "
-        f"{failures.interval_s / 60:,.3g} minutes (Daly; {young_s / 60:,.3g} by "
-        f"Young), each stalls {seconds_text(stall_s)}"
+        f"{few_digits(failures.interval_s / 60)} minutes (Daly; "
+        f"{few_digits(young_s / 60)} by Young), each stalls {seconds_text(stall_s)}"
     )
     yield from _interval_reason(failures)
     lost = (
@@ -143,7 +143,7 @@ def _interval_reason(failures: Failures) -> Iterator[str]:
         yield (
             f"{who if is_storage else 'Failures do ask for that'}: it would write "
             f"{failures.storage_share:.0%} of the time, "
-            f"{failures.storage_tb_h:,.3g} TB an hour, and gain "
+            f"{few_digits(failures.storage_tb_h or 0.0)} TB an hour, and gain "
             f"{failures.short_gains:.2%} of the time over one every 5 minutes"
         )
 
@@ -200,11 +200,6 @@ def _tokens(tokens: float, digits: int = 6) -> str:
         if tokens >= size:
             return f"{tokens / size:,.{digits}g}{unit}"
     return f"{tokens:,.0f}"
-
-
-def _few_digits(days: float) -> str:
-    """Return days with three digits, or those before the point."""
-    return f"{days:,.0f}" if days >= 100 else f"{days:.3g}"
 
 
 def _duration(days: float) -> str:
@@ -288,7 +283,7 @@ def _table(title: str, rentals: tuple[Rental, ...]) -> Table:
             f"{rental.gpus:,}",
             short_plan_text(rental.plan) if rental.plan else "-",
             seconds_text(rental.step_s or 0.0),
-            _few_digits(rental.days or 0.0),
+            few_digits(rental.days or 0.0),
             f"{rental.usd:,.0f}",
             rental.status or "-",
         )

@@ -16,7 +16,7 @@ from meshwright.results.serving import (
     ServingOutcome,
     ServingPlan,
 )
-from meshwright.spec.units import counted
+from meshwright.spec.units import counted, few_digits
 
 
 def serving_sections(outcome: ServingOutcome, is_short: bool = False) -> list[Section]:
@@ -71,8 +71,8 @@ def _answer(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
         f"{seconds_text(best.tpot_s)} a token · request {seconds_text(best.request_s)}"
     )
     yield (
-        f"{best.tokens_per_s:,.0f} tokens/s · {best.requests_per_s:,.3g} requests/s, "
-        f"including prefills{_busy(best)}"
+        f"{best.tokens_per_s:,.0f} tokens/s · {few_digits(best.requests_per_s)} "
+        f"requests/s, including prefills{_busy(best)}"
     )
     yield from outcome.remarks
     if outcome.largest:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from meshwright.plans.plan import Plan
 from meshwright.plans.schedules import schedule_named
 from meshwright.spec.plan_fields import AXES, FIELDS
+from meshwright.spec.units import few_digits
 from meshwright.surface import option
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ SAME = 1e-9
 
 def seconds_text(seconds: float) -> str:
     """Return seconds with three or four digits."""
-    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{few_digits(seconds * 1e3)} ms"
 
 
 def name_of(outcome: Outcome, plan: Plan) -> str:

@@ -62,6 +62,11 @@ def counted(count: int, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
+def few_digits(value: float) -> str:
+    """Return a number with three digits, or all of those before its point."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*(\S*)\s*")

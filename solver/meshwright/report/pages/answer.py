@@ -56,6 +56,7 @@ from meshwright.results.result import Result
 from meshwright.results.serving import PricedServing, ServingExplanation, ServingOutcome
 from meshwright.results.simulation import DrawnPlan, KnownPlan, Simulation
 from meshwright.spec.gpu import Gpu
+from meshwright.spec.units import few_digits
 
 Solved = Outcome | Explanation | Comparison
 
@@ -265,7 +266,7 @@ def serving_plan_data(priced: PricedServing, gpu: Gpu | None = None) -> dict[str
             ("First token", seconds_text(priced.ttft_s)),
             ("A token", seconds_text(priced.tpot_s)),
             ("Tokens/s", f"{priced.tokens_per_s:,.0f}"),
-            ("Requests/s", f"{priced.requests_per_s:,.3g}"),
+            ("Requests/s", few_digits(priced.requests_per_s)),
             ("Fullest GPU", f"{priced.peak_gib:.2f} GiB"),
             ("Fits with probability", probability_text(priced.fit_probability)),
         ],
