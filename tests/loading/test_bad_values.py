@@ -221,6 +221,10 @@ def test_every_error_has_its_own_line_up_to_ten(
     lines = refusal("spec.yaml").splitlines()
     assert [line.split(": ")[1] for line in lines[:10]] == [f"x{i}" for i in range(10)]
     assert lines[10:] == ["... and 3 more"]
+    text = changed(FRAMEWORK, "\n".join(f"x{i}: 1" for i in range(11)))
+    Path("spec.yaml").write_text(text)
+    lines = refusal("spec.yaml").splitlines()
+    assert [line.split(": ")[1] for line in lines] == [f"x{i}" for i in range(11)]
 
 
 @pytest.mark.parametrize(

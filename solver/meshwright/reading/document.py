@@ -188,6 +188,8 @@ def _first(lines: list[str]) -> list[str]:
     sizes = itertools.accumulate(len(line) + 1 for line in lines)
     fitting = sum(size <= MOST_CHARACTERS for size in sizes)
     count = min(max(fitting, 1), MOST_LINES)
+    if len(lines) == count + 1 <= fitting:
+        count += 1  # It takes no more room than to say that there is one.
     left = len(lines) - count
     return [*lines[:count], *([f"... and {left} more"] if left else [])]
 
