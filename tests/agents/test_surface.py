@@ -74,6 +74,11 @@ def told(given: Session, tool: str, arguments: dict[str, Any]) -> str:
         ("diagnose", {"text": LOG}, "to say what joins them: cluster=NAME"),
         (
             "diagnose",
+            {"text": "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.\n"},
+            "died: line 1: the memory of the host ran out",
+        ),
+        (
+            "diagnose",
             {"text": BARE},
             "(launch=FILE), or model=NAME cluster=",
         ),

@@ -37,7 +37,7 @@ from meshwright.agents.tools import (
     Timed,
     read_arguments,
 )
-from meshwright.api.diagnose import diagnose_run, joined
+from meshwright.api.diagnose import diagnose_run, joined, log_of_run
 from meshwright.api.explain import compare, explain
 from meshwright.api.files import export, html_report
 from meshwright.api.import_files import ImportOptions
@@ -50,7 +50,6 @@ from meshwright.deadline import Interrupt
 from meshwright.errors import InternalError, SpecError
 from meshwright.explanations.decisions import with_pins
 from meshwright.exports.files import ExportedFile
-from meshwright.imports.logs.training_log import read_log
 from meshwright.imports.read import kind_of_launch, read_launch
 from meshwright.imports.registry import CLASSES, detect, detect_log, kinds
 from meshwright.imports.text import read_text, unfenced
@@ -285,7 +284,7 @@ class _Call:
         if asked.pins or asked.rules:
             raise SpecError("pins, rules: not for a run; say with plan what ran")
         with self._given(asked.text, asked.file) as path:
-            log = read_log(read_text(path), str(path))
+            log = log_of_run(path)
         started = log.launch
         if asked.launch is not None:
             with self._given(asked.launch, None) as path:

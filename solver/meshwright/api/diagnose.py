@@ -119,7 +119,7 @@ def diagnose(
         >>> told.out_of_memory.suspects[0].name
         'fp32 logits of one micro-batch'
     """
-    read = log if isinstance(log, TrainingLog) else _read(log)
+    read = log if isinstance(log, TrainingLog) else log_of_run(log)
     told = [] if notes is None else notes
     started = read.launch
     if launch is not None:
@@ -209,7 +209,12 @@ def _by_size(spec: Spec, plan: Plan, log: TrainingLog) -> int | None:
     return micro_batch_of(spec, plan, event) if event is not None else None
 
 
-def _read(log: StrPath) -> TrainingLog:
+def log_of_run(log: StrPath) -> TrainingLog:
+    """Return what the log of a run tells.
+
+    Raises:
+        SpecError: it is no log that is known; says of what the run died, if it says so.
+    """
     path = Path(log)
     name, text = printable(str(path)), read_text(path)
     try:
