@@ -104,7 +104,7 @@ class Launch:
     auto: list[str] = field(default_factory=list)
     """Notes on values that are left to the program which reads the file."""
     fills_auto: bool = False
-    """Whether that program is one of its files, and takes them from its arguments."""
+    """Whether it is that program, and fills in those of other files."""
 
     def set(self, name: str, value: Any, setting: Setting | None = None) -> None:
         """Keep the value of a field."""
@@ -396,9 +396,7 @@ class Launch:
         Args:
             is_whole: Whether all options without effect are named, however many.
         """
-        told = [*self.unset, *self.unjudged, *self.idle]
-        if not self.fills_auto:
-            told = self.auto + told
+        told = [*self.auto, *self.unset, *self.unjudged, *self.idle]
         if self.unknown:
             shown = ", ".join(_names(self.unknown))
             told.append(f"{self.name}: not known, so not judged: {shown}")
