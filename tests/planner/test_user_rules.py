@@ -23,7 +23,8 @@ def with_rules(spec: mw.Spec, rules: list[dict[str, str]]) -> mw.Spec:
 @ORACLE
 @given(specs(most_layers=6))
 def test_random_rules_match_brute_force(spec: mw.Spec) -> None:
-    rules = random_rules(spec, Random(spec.model_dump_json()))
+    # By what is said alone: a new field of specs draws no other rules.
+    rules = random_rules(spec, Random(spec.model_dump_json(exclude_unset=True)))
     compare(with_rules(spec, rules))
 
 
