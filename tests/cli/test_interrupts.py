@@ -103,12 +103,12 @@ def test_while_plans_are_proven_what_there_is_is_said(limited: str) -> None:
     best = solve(spec, Options(profile=load_profile(DEFAULT_PROFILE))).best
     assert best is not None
     moment = "proving among 2"
-    stdout, stderr = interrupted(moment, "solve", limited, "-v", after_s=2.0)
-    least = re.search(r"Not proven: no plan takes less than (\S+) s", stdout)
-    if least is None:
+    stdout, stderr = interrupted(moment, "solve", limited, "-v", after_s=0.5)
+    told = re.findall(r"Not proven: no plan takes less than (\S+) s", stdout)
+    if not told:
         assert "Undecided: no plan was found, and not all were looked at." in stdout
-    else:
-        assert float(least[1]) == pytest.approx(best.step_s, abs=1e-6)
+    else:  # the answer has few digits, its certificate below six
+        assert float(told[-1]) == pytest.approx(best.step_s, abs=1e-6)
     assert stderr.endswith("note: stopped by Ctrl-C\n")
 
 
