@@ -83,7 +83,7 @@ _DEATHS = (
 _PATTERNS = tuple(re.compile(death.pattern) for death in _DEATHS)
 
 _WORDS = re.compile(
-    r"Watchdog|ill|DUE TO|ncorrectable|Xid|CUDA error|HIP error|ALLOC_FAILED|uda|"
+    r"Watchdog|Kill|kill|KILL|DUE TO|ncorrectable|Xid|CUDA|Cuda|HIP error|CUBLAS|CUDNN|"
     r"low on memory|exitcode|ncclRemote|NET/IB"
 )
 """Words of which a message has one; most lines of a log have none."""
