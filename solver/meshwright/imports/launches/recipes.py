@@ -396,34 +396,56 @@ _CLASS = r"\b_component_[ \t]{0,9}:[ \t]{0,9}torchtune\."
 _MICRO = r"[ \t]{1,9}micro_batch_size"
 _BATCH = r"[ \t]{0,9}(?:global_train_batch_size|device_train_microbatch_size)"
 
-_PROGRAMS: tuple[tuple[str, str, Read, Words, str, str, str], ...] = (
-    (
-        *("torchtune", "torchtune", read_torchtune, _words_of_tune),
-        *(_with("model", "optimizer") + rf"(?=[\s\S]{{0,20000}}?{_CLASS})", _CLASS),
-        r"tune[ ]{1,9}run[ ]",
-    ),
-    (
-        *("litgpt", "LitGPT", read_litgpt, _words_of_lit),
-        _with("(?:checkpoint_dir|model_name|out_dir)", "train", _MICRO),
-        *(r"^train[ \t]*:", r"litgpt[ ]{1,9}(?:finetune|pretrain)"),
-    ),
-    (
-        *("llm_foundry", "LLM Foundry", read_foundry, _words_of_foundry),
-        *(_with(_BATCH, r"[ \t]{0,9}train_loader"), rf"^{_BATCH}[ \t]*:"),
-        r"composer\b[^#\n]{0,400}\btrain\.py\b",
-    ),
-)
-"""Kind, title, readers of settings and of words, signs of YAML, and of a command."""
+
+def _format(
+    kind: str, title: str, read: Read, words: Words, *, sign: str, form: str, start: str
+) -> Format:
+    """Return a program with its readers of settings and of the words of a command.
+
+    Args:
+        kind: Its name among the kinds of files.
+        title: Its name.
+        read: Reads its settings.
+        words: Yields the settings in the words of a command.
+        sign: The pattern of its YAML, and of no other.
+        form: The pattern that tells its YAML from a script.
+        start: The pattern of a command that starts it.
+    """
+    return Format(
+        kind,
+        title,
+        "fsdp",
+        rf"(?m)\A(?:{sign})|^[^#\n]{{0,400}}\b{start}",
+        {form: partial(_read_yaml, read), "": partial(_read_script, read, words)},
+    )
+
 
 IMPORTERS = importers(
-    *(
-        Format(
-            kind,
-            title,
-            "fsdp",
-            rf"(?m)\A(?:{sign})|^[^#\n]{{0,400}}\b{command}",
-            {form: partial(_read_yaml, read), "": partial(_read_script, read, words)},
-        )
-        for kind, title, read, words, sign, form, command in _PROGRAMS
-    )
+    _format(
+        "torchtune",
+        "torchtune",
+        read_torchtune,
+        _words_of_tune,
+        sign=_with("model", "optimizer") + rf"(?=[\s\S]{{0,20000}}?{_CLASS})",
+        form=_CLASS,
+        start=r"tune[ ]{1,9}run[ ]",
+    ),
+    _format(
+        "litgpt",
+        "LitGPT",
+        read_litgpt,
+        _words_of_lit,
+        sign=_with("(?:checkpoint_dir|model_name|out_dir)", "train", _MICRO),
+        form=r"^train[ \t]*:",
+        start=r"litgpt[ ]{1,9}(?:finetune|pretrain)",
+    ),
+    _format(
+        "llm_foundry",
+        "LLM Foundry",
+        read_foundry,
+        _words_of_foundry,
+        sign=_with(_BATCH, r"[ \t]{0,9}train_loader"),
+        form=rf"^{_BATCH}[ \t]*:",
+        start=r"composer\b[^#\n]{0,400}\btrain\.py\b",
+    ),
 )
