@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from meshwright.frameworks.base.registry import framework
+from meshwright.imports.launches.settings import OPTIONS
 from meshwright.imports.read import read_launch
 
 TRAINER = """\
@@ -62,3 +64,15 @@ def test_sizes_are_priced_as_they_are_by_default(
     file.write_text(configuration(**{option: other}))
     (note,) = read_launch(file).unjudged
     assert note.endswith(f"is not judged: {told}")
+
+
+def test_sizes_that_are_told_are_those_that_are_priced() -> None:
+    known, told = framework("deepspeed"), OPTIONS["deepspeed"]["unpriced"]
+    for option, priced in {
+        "reduce_bucket_size": known.bucket_params,
+        "sub_group_size": known.updated_params,
+        "stage3_prefetch_bucket_size": known.prefetched_params,
+    }.items():
+        sentence, usual = told[f"zero_optimization.{option}"]
+        assert float(usual) == priced
+        assert f"{priced:.0e}".replace("e+0", "e") in sentence
