@@ -209,8 +209,8 @@ def larger_gpus(present: Gpu) -> Iterator[Gpu]:
         return not is_relative, is_slower(gpu, present), gpu.memory_gib
 
     others = [_bundled(name) for name in names if name != present.name]
-    larger = [gpu for gpu in others if gpu.memory_gib > present.memory_gib]
-    larger = [gpu for gpu in larger if not gpu.shares_memory]
+    parts = [gpu for gpu in others if not gpu.shares_memory]
+    larger = [gpu for gpu in parts if gpu.memory_gib > present.memory_gib]
     yield from sorted(larger, key=rank)
 
 

@@ -218,8 +218,10 @@ def join(launch: Launch, other: Launch) -> None:
         launch.unknown.clear()
     for field, found in other.values.items():
         launch.set(field, found.value, found.setting)
-    if launch.fills_auto or other.fills_auto:
-        (launch if other.fills_auto else other).auto.clear()
+    if other.fills_auto:
+        launch.auto.clear()
+    elif launch.fills_auto:
+        other.auto.clear()
     for notes in ("auto", "idle", "unjudged", "unset", "ignored", "apart", "unknown"):
         both = [*getattr(launch, notes), *getattr(other, notes)]
         setattr(launch, notes, [*dict.fromkeys(both)])

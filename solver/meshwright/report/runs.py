@@ -16,7 +16,7 @@ from meshwright.results.training_run import (
     RunReport,
     StragglerPrice,
 )
-from meshwright.spec.open_spec import NO_CLOUD
+from meshwright.spec.open_spec import ANY_REGION, NO_CLOUD
 from meshwright.spec.units import counted, few_digits
 from meshwright.surface import option
 
@@ -296,7 +296,7 @@ def _where(rental: Rental) -> str:
     """Return the cloud of a price and its region, as far as they are said."""
     if rental.cloud == NO_CLOUD:
         return "the spec"
-    region = "" if rental.region == "any" else f" {rental.region}"
+    region = "" if rental.region == ANY_REGION else f" {rental.region}"
     return f"{rental.cloud}{region}"
 
 

@@ -327,8 +327,10 @@ def remarks_on(spec: ServingSpec, tp: int) -> tuple[str, ...]:
     quantization/fp8.py). Scales of rows, as of Llama's checkpoints, may be.
     """
     moe = spec.model.moe
-    width = moe.d_ff // tp if moe else 0
-    if spec.inference.precision != "fp8" or width % FP8_BLOCK == 0 or moe is None:
+    if moe is None or spec.inference.precision != "fp8":
+        return ()
+    width = moe.d_ff // tp
+    if width % FP8_BLOCK == 0:
         return ()
     return (
         "vLLM and SGLang may refuse weights in fp8 that have a scale for each block "

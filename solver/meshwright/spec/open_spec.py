@@ -175,12 +175,15 @@ PriceField = Annotated[
 NO_CLOUD = "own"
 """The cloud of machines that a spec has, at the prices of the spec."""
 
+ANY_REGION = "any"
+"""The region of prices that name none."""
+
 
 class PriceGroup(SpecModel):
     """Prices that one source gives, on one date."""
 
     cloud: Name
-    region: Name = "any"
+    region: Name = ANY_REGION
     date: Date | None = Field(
         None, description="The day of the prices, such as 2026-11-01."
     )
