@@ -52,7 +52,8 @@ _SECTIONS = {
 
 _OF_A_MODEL = {
     *("hf", "base", "instruct", "chat", "it", "pt", ""),
-    *("bf16", "fp8", "awq", "gptq", "bnb", "4bit", "unsloth"),
+    *("bf16", "fp16", "fp8", "nf4", "nvfp4", "awq", "gptq", "bnb", "4bit", "8bit"),
+    *("dequantized", "unsloth"),
 }
 """Words in the names of models that say nothing about their shape."""
 

@@ -241,7 +241,8 @@ def test_models_go_by_their_names_on_the_hub_and_by_aliases() -> None:
     known = {catalog.fold_model(one) for one in [*hubs, *filter(None, hubs.values())]}
     assert known.isdisjoint(map(catalog.fold_model, aliases))
     for name, hub in hubs.items():
-        for spelled in (name, hub, f"{hub}-Instruct") if hub else (name,):
+        others = (f"{hub}-Instruct", f"me/{hub}-fp16", f"{hub}-NVFP4") if hub else ()
+        for spelled in filter(None, (name, hub, *others)):
             assert catalog.bundled(KIND, spelled).stem == name
     for alias, name in aliases.items():
         assert catalog.bundled(KIND, alias).stem == name

@@ -177,6 +177,21 @@ def test_a_change_says_which_open_degrees_change_with_it() -> None:
     assert all("tp=" not in " ".join(one.beside) for one in pinned.helps)
 
 
+def test_micro_batches_follow_a_field_that_is_left_open() -> None:
+    """A trainer's file gives both numbers of its batch: neither moves alone."""
+    told = explained("llama2-13b-8xa100", "tp=8,micro_batch=1,microbatches=64")
+    assert told.plan is not None
+    assert (told.plan.plan.micro_batch, told.plan.plan.microbatches) == (1, 64)
+    by_field = {one.change.partition(":")[0]: one for one in told.helps}
+    assert {"tp", "micro_batch"} <= {*by_field}
+    larger = by_field["micro_batch"]
+    new = int(larger.change.split()[-1])
+    assert larger.beside == (f"microbatches={64 // new}",)
+    alone = explained("llama2-13b-8xa100", f"tp=8,micro_batch={new}")
+    assert alone.plan is not None
+    assert larger.step_s == pytest.approx(alone.plan.step_s, rel=1e-3)
+
+
 def test_the_change_that_gains_most_says_how_much() -> None:
     explanation = explained("llama2-13b-8xa100", "tp=8")
     assert explanation.plan is not None
@@ -397,7 +412,7 @@ def test_a_conflict_with_memory_says_what_the_state_takes_of_all_memory() -> Non
     (memory, *_) = explained_conflict(spec, infeasibility, miss).rules
     every_gib = 16 * spec.usable_gib
     assert f"{every_gib:,.0f} GiB of all 16; " in memory.sentence
-    assert memory.sentence.endswith("take 1,234")
+    assert memory.sentence.endswith("take 1,234 GiB")
     none: Any = SimpleNamespace(**{**vars(miss), "state_gib": 0.0})
     (offloaded, *_) = explained_conflict(spec, infeasibility, none).rules
     assert offloaded.sentence.endswith(

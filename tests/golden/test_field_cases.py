@@ -49,7 +49,7 @@ def test_70b_on_sixteen_gpus_of_80_gb_fails_by_its_state() -> None:
     memory = next(rule for rule in explanation.conflict.rules if rule.rule == "memory")
     assert f"{18 * 70.55e9 / 2**30:,.0f}" == "1,183"
     assert memory.sentence.endswith("1,242 GiB of all 16; weights, gradients and "
-        "optimizer of the plan that comes closest take 1,183")  # fmt: skip
+        "optimizer of the plan that comes closest take 1,183 GiB")  # fmt: skip
     assert {
         "offload: none -> optimizer",
         "training.master_weights: fp32 -> remainders",

@@ -441,26 +441,32 @@ class Explainer:
         """Yield the fields of a plan that gain if they are left open, best first.
 
         They change to what is recommended then, or to the fastest where that alone is
-        faster than the plan.
+        faster than the plan. Micro-batches follow them, which the batch decides.
         """
         changes, most_s = [], priced.step_s * FASTER
         for name in (name for name, value in plan if value is not None):
-            freed = without_decisions(asked, [f"pins.{name}"])
+            freed = without_decisions(asked, [f"pins.{name}", "pins.microbatches"])
             best = self._solve_briefly(freed).best
             if best is not None and best.step_s < most_s:
                 told = self._recommend_briefly(freed).best
                 best = told if told and told.step_s < most_s else best
                 edit = edit_to_plan(asked, f"pins.{name}", best.plan)
-                beside = tuple(_moved(plan, priced.plan, best.plan))
+                moved = _moved(plan, priced.plan, best.plan)
+                beside = tuple(one for one in moved if not one.startswith(f"{name}="))
                 changes.append(Change(change=edit, beside=beside, step_s=best.step_s))
         yield from sorted(changes, key=attrgetter("step_s"))
 
 
 def _moved(asked: Pins, before: Plan, after: Plan) -> Iterator[str]:
-    """Yield the open degrees in which plans differ, without those left to data."""
-    for name in ("tp", "pp", "cp", "ep"):
+    """Yield the open degrees in which plans differ, without those left to data.
+
+    Micro-batches are among them where they were given: they follow the batch.
+    """
+    open_degrees = [n for n in ("tp", "pp", "cp", "ep") if getattr(asked, n) is None]
+    given = ["microbatches"] if asked.microbatches is not None else []
+    for name in (*open_degrees, *given):
         new = getattr(after, name)
-        if getattr(asked, name) is None and new != getattr(before, name):
+        if new != getattr(before, name):
             yield f"{name}={new}"
 
 

@@ -386,9 +386,10 @@ def _with_state(spec: Spec, decision: Constraint, miss: NearMiss | None) -> Cons
     if decision.rule != MEMORY or miss is None or miss.state_gib is None:
         return decision
     gpus, state_gib = spec.cluster.gpus, round(miss.state_gib)
-    held = f"take {state_gib:,}" if state_gib else "are on the hosts"
+    held = f"take {state_gib:,} GiB" if state_gib else "are on the hosts"
+    all_gib = f", {gpus * spec.usable_gib:,.0f} GiB of all {gpus:,}" if gpus > 1 else ""
     sentence = (
-        f"{decision.sentence}, {gpus * spec.usable_gib:,.0f} GiB of all {gpus:,}; "
+        f"{decision.sentence}{all_gib}; "
         f"weights, gradients and optimizer of the plan that comes closest {held}"
     )
     return decision.model_copy(update={"sentence": sentence})

@@ -141,9 +141,11 @@ def read_launch(path: Path, kind: str | None = None) -> Launch:
         beside = _path_below(path, program)
         if beside is not None and kind_of_launch(beside) == "trl":
             join(launch, _read_text(read_text(beside), printable(str(beside))))
-    if not launch.framework:
-        for field, value in launch.unsharded.items():
-            launch.set(field, value)
+    if not launch.framework and launch.unsharded:
+        launch.assume(launch.unsharded)
+        if path.suffix in (".yaml", ".yml"):
+            told = "names neither FSDP nor DeepSpeed, so taken as replicas"
+            launch.unset.append(f"{launch.name}: {told} (zero=0, offload=none)")
     return launch
 
 
@@ -176,7 +178,8 @@ def _read_text(
 def _beside(path: Path, named: Setting, launch: Launch) -> Launch | None:
     """Return the launch of a file that a setting names; None where there is none.
 
-    Only a file below the folder of the launch is read.
+    Only a file below the folder of the launch is read, or below the current one where
+    the launch is named by a path from there: programs are started above `examples/`.
     """
     written = launch.written.get(str(named.value))
     if written is not None:
@@ -194,17 +197,22 @@ def _beside(path: Path, named: Setting, launch: Launch) -> Launch | None:
 def _path_below(path: Path, named: Setting) -> Path | None:
     """Return the file that a setting names, if it lies below the folder of `path`.
 
+    Where `path` leads down from the current folder, it may lie below that one, too.
     What another folder has is not even looked at; links may lead there, too.
     """
     relative = Path(str(named.value))
     if relative.is_absolute() or ".." in relative.parts:
         return None
-    try:
-        other = (path.parent / relative).resolve()
-        is_below = other.is_relative_to(path.parent.resolve()) and other.is_file()
-    except (OSError, ValueError, RuntimeError):
-        return None
-    return path.parent / relative if is_below else None
+    leads_down = not path.is_absolute() and ".." not in path.parts
+    for folder in (path.parent, *([Path()] if leads_down else [])):
+        try:
+            other = (folder / relative).resolve()
+            is_below = other.is_relative_to(folder.resolve()) and other.is_file()
+        except (OSError, ValueError, RuntimeError):
+            return None
+        if is_below:
+            return folder / relative
+    return None
 
 
 def join(launch: Launch, other: Launch) -> None:

@@ -144,7 +144,9 @@ class Change(SpecModel):
 
     change: str
     beside: tuple[str, ...] = Field(
-        (), description="Degrees that the plan left open and that change with it."
+        (),
+        description="Degrees that the plan left open, and micro-batches, which follow "
+        "from the batch, that change with it.",
     )
     step_s: float | None = Field(description="None where no plan fits.")
     tokens_per_s_per_gpu: float | None = None

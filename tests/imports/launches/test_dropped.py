@@ -496,6 +496,49 @@ def test_axolotl_is_plain_unless_its_file_shards(tmp_path: Path) -> None:
     assert read_launch(script).value("zero") is None
 
 
+@pytest.mark.parametrize(
+    "plain",
+    [
+        "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 2048\n",
+        "model_name_or_path: a/b\ncutoff_len: 2048\n",
+    ],
+)
+def test_a_file_that_shards_nothing_is_of_replicas(plain: str, tmp_path: Path) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text(plain)
+    launch = read_launch(file)
+    assert (launch.value("zero"), launch.value("offload")) == (0, "none")
+    assert any("names neither FSDP nor DeepSpeed" in told for told in launch.notes())
+    file.write_text(f"{plain}deepspeed: absent.json\n")
+    assert read_launch(file).value("zero") is None
+
+
+def test_a_file_is_found_where_programs_are_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = tmp_path / "examples"
+    examples.mkdir()
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}}')
+    (examples / "sft.yaml").write_text(
+        "model_name_or_path: a/b\ncutoff_len: 2048\ndeepspeed: ds.json\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert read_launch(Path("examples/sft.yaml")).value("zero") == 2
+    # What lies above the folder of a file that is named otherwise is not looked at.
+    assert read_launch(examples / "sft.yaml").value("zero") is None
+    monkeypatch.chdir(examples)
+    assert read_launch(Path("../examples/sft.yaml")).value("zero") is None
+
+
+def test_matrices_trained_beside_adapters_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "sft.yaml"
+    plain = "base_model: a/b\nsequence_len: 2048\nadapter: lora\nlora_r: 8\n"
+    file.write_text(f"{plain}lora_modules_to_save: [embed_tokens, lm_head]\n")
+    (told,) = read_launch(file).unjudged
+    assert "lora_modules_to_save" in told
+    assert "trained whole beside adapters" in told
+
+
 def test_ulysses_under_accelerate_splits_sequences(tmp_path: Path) -> None:
     file = tmp_path / "ulysses.yaml"
     file.write_text(

@@ -292,6 +292,22 @@ def test_llama_factory_trains_adapters_by_itself(
     assert (not launch.unjudged) == judged
 
 
+def test_options_of_llama_factory_are_read_as_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "sft.sh"
+    path.write_text(
+        "NPROC_PER_NODE=2 llamafactory-cli train \\\n  --model_name_or_path m "
+        "--finetuning_type lora --lora_target q_proj,v_proj --cutoff_len 4096 "
+        "--quantization_bit 4 --quantization_method bnb\n"
+    )
+    launch = read_launch(path)
+    assert (launch.title, launch.value("gpus")) == ("LLaMA-Factory", 2)
+    assert launch.value("recompute") == "full"
+    assert launch.value("zero") == 0
+    assert launch.value("training.lora.targets") == ["q_proj", "v_proj"]
+    assert launch.value("training.lora.weights") == "nf4"
+    assert not [*launch.unknown, *launch.unjudged, *launch.unset]
+
+
 @pytest.mark.parametrize(
     ("more", "drops"),
     [("", None), ("lora_dropout: 0.1\n", True), ("lora_dropout: 0\n", False)],

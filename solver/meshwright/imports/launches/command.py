@@ -225,7 +225,7 @@ def read_command(
 
 
 def read_ranks(text: str, launch: Launch) -> None:
-    """Read the number of GPUs from the variables by which ms-swift starts its ranks."""
+    """Read the number of GPUs from variables, by which some programs start ranks."""
     script = read_script(text, launch.name)
     read_gpus(Settings(variables(script, *_LAUNCHERS["variables"])), launch)
 

@@ -45,6 +45,8 @@ class TrainerNames:
     """Rank of adapters, and the inputs that they drop, where none is given."""
     adapts_by_itself: bool = False
     """Whether adapters are trained where the file does not say what is."""
+    is_plain_alone: bool = False
+    """Whether its command starts replicas where its file shards nothing."""
     accumulates: int | None = 1
     """Micro-batches of a step where no option says how many; None if ranks do."""
     loss_tokens: int | None = None
@@ -116,20 +118,33 @@ def _read(text: str, launch: Launch) -> Settings:
         for words in read_script(text, name).runs:
             if any("torchrun" in word.text for word in words):
                 read_gpus(Settings(options(words, name)), launch)
-        if launch.kind == "axolotl" and "--deepspeed" not in text:
+        if program.is_plain_alone and "--deepspeed" not in text:
             launch.unsharded |= NAMES["unsharded"]
         launch.files.append(named)
         return Settings(())
     if SWIFT.search(text):
         return _read_swift(text, launch)
-    if TRAINER.search(text):
+    if FACTORY.search(text):
+        settings = read_command(text, launch, FACTORY_MARKS)
+        read_trainer(settings, launch, program, is_whole=True)
+        read_ranks(text, launch)
+        launch.unsharded |= NAMES["unsharded"]
+    elif TRAINER.search(text):
         launch.title = "Trainer of transformers"
         settings = read_command(text, launch, MARKS)
         read_arguments(settings, launch, text)
     else:
         settings = Settings(fields(parse_yaml(text, name)))
         read_trainer(settings, launch, program, is_whole=True)
+        if program.is_plain_alone:
+            launch.unsharded |= NAMES["unsharded"]
     return settings
+
+
+FACTORY = re.compile(r"\bllamafactory-cli[ ]train[ \\\n]{1,20}--")
+"""A start of LLaMA-Factory with options, in place of a file."""
+
+FACTORY_MARKS = ("finetuning_type", "cutoff_len", "per_device_train_batch_size")
 
 
 OF_SWIFT = r"\bswift[ ](?:sft|pt|rlhf)\b"
