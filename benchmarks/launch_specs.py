@@ -68,6 +68,13 @@ ON_HOST = ("-inputs-on-host", {"recompute": "full-cpu"})
 """The best that recomputes every layer from an input in host memory, if some can."""
 
 
+OF_PAIRS = {"fsdp": ("axolotl", "trl"), "deepspeed": ("llama-factory",)}
+"""The targets that train on pairs of answers, by framework."""
+
+PAIRED = VARIED[:4]
+"""What is trained so, beside a frozen copy of the model."""
+
+
 def cases() -> Iterator[tuple[str, str, mw.Spec]]:
     """Yield the name, the target and the spec of each case."""
     for name in BUNDLED:
@@ -82,6 +89,12 @@ def cases() -> Iterator[tuple[str, str, mw.Spec]]:
                 spec = mw.load({**found, "pins": pins}, mw.Spec)
                 for target in targets:
                     yield f"{model}-{spec.cluster.gpus}{more}", target, spec
+    for framework, targets in OF_PAIRS.items():
+        for asked in PAIRED:
+            spec = mw.load(_spec(framework, *asked), mw.Spec)
+            spec = spec.having("training", reference_model="bf16")
+            for target in targets:
+                yield f"{asked[0]}-{spec.cluster.gpus}-pairs", target, spec
 
 
 def _spec(

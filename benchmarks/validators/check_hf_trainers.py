@@ -23,6 +23,7 @@ class _Read(NamedTuple):
     sequence: int
     recompute: str
     degrees: dict[str, int]
+    is_of_pairs: bool
 
 
 def prepare() -> None:
@@ -47,7 +48,9 @@ def check(job: Launch) -> None:
         word for word in job.words if word.endswith(".yaml") and "acc" not in word
     )
     read, plan = READERS[file](job.folder / file), job.facts["plan"]
-    same("micro-batch", read.micro_batch, plan["micro_batch"])
+    same("pairs", read.is_of_pairs, job.facts["has_pairs"])
+    each = 2 if read.is_of_pairs else 1
+    same("micro-batch", each * read.micro_batch, plan["micro_batch"])
     same("micro-batches", read.microbatches, plan["microbatches"])
     same("sequence", read.sequence, job.facts["seq_len"])
     for axis, degree in read.degrees.items():
@@ -87,6 +90,7 @@ def _axolotl(path: Path) -> _Read:
         read.sequence_len,
         _mode(read.gradient_checkpointing, read.activation_offloading),
         degrees,
+        read.rl is not None and read.rl.value == "dpo",
     )
 
 
@@ -99,17 +103,22 @@ def _factory(path: Path) -> _Read:
     kind = "lora" if "lora_rank" in given else "full"
     same("finetuning_type", tuning.finetuning_type, kind)
     mode = _mode(not model.disable_gradient_checkpointing, model.use_unsloth_gc)
-    return _of_trainer(training, data.cutoff_len, mode)
+    is_of_pairs = tuning.stage == "dpo" and tuning.use_ref_model
+    return _of_trainer(training, data.cutoff_len, mode, is_of_pairs)
 
 
 def _trl(path: Path) -> _Read:
-    from trl import ModelConfig, ScriptArguments, SFTConfig, TrlParser
+    from trl import DPOConfig, ModelConfig, ScriptArguments, SFTConfig, TrlParser
 
-    parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig))
+    is_of_pairs = "trl.scripts.dpo" in (path.parent / "launch.sh").read_text()
+    config = DPOConfig if is_of_pairs else SFTConfig
+    parser = TrlParser((ScriptArguments, config, ModelConfig))
     _, training, _ = parser.parse_args_and_config(["--config", str(path)])
-    same("packing", (training.packing, training.packing_strategy), (True, "wrapped"))
+    if not is_of_pairs:
+        packed = (training.packing, training.packing_strategy)
+        same("packing", packed, (True, "wrapped"))
     mode = _mode(training.gradient_checkpointing, training.activation_offloading)
-    return _of_trainer(training, training.max_length, mode)
+    return _of_trainer(training, training.max_length, mode, is_of_pairs)
 
 
 def _mode(recomputes: object, leaves: object) -> str:
@@ -117,13 +126,16 @@ def _mode(recomputes: object, leaves: object) -> str:
     return ("full-cpu" if leaves else "full") if recomputes else "none"
 
 
-def _of_trainer(training: Any, sequence: int, recompute: str) -> _Read:
+def _of_trainer(
+    training: Any, sequence: int, recompute: str, is_of_pairs: bool
+) -> _Read:
     return _Read(
         training.per_device_train_batch_size,
         training.gradient_accumulation_steps,
         sequence,
         recompute,
         {},
+        is_of_pairs,
     )
 
 

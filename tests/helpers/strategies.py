@@ -312,11 +312,12 @@ def finetuning_specs(draw: st.DrawFn, most_layers: int) -> Spec:
     """
     data = draw(spec_data(most_layers))
     training, host = data["training"], data["cluster"]["topology"].get("host")
-    kinds = ["lora", "muon", "partition_activations", "mtp_layers"]
+    kinds = ["lora", "muon", "partition_activations", "mtp_layers", "reference_model"]
     on_host = ["offload_activations", "offload_fraction"] if host else []
     kind = draw(st.sampled_from([*kinds, *on_host]))
     names = {"lora": ["megatron", "fsdp", "deepspeed"], "muon": ["megatron"]}
     names["offload_fraction"] = ["megatron", "deepspeed"]
+    names["reference_model"] = ["fsdp", "deepspeed"]
     both = ["generic", "ideal"]
     data["framework"] = draw(st.sampled_from([*both, *names.get(kind, ["megatron"])]))
     if data["framework"] in ("fsdp", "deepspeed"):
@@ -335,6 +336,8 @@ def finetuning_specs(draw: st.DrawFn, most_layers: int) -> Spec:
     elif kind == "mtp_layers":
         most = min(2, data["model"]["n_layers"])
         data["model"]["mtp_layers"] = draw(st.integers(1, most))
+    elif kind == "reference_model":
+        training["reference_model"] = draw(st.sampled_from(["bf16", "fp32"]))
     elif kind == "partition_activations":
         training["partition_activations"] = True
     elif kind == "offload_fraction":

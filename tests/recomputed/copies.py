@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests.recomputed.activations import on_host
 from tests.recomputed.case import Case
 from tests.recomputed.memory import leaves, streams_weights
-from tests.recomputed.parameters import Share
+from tests.recomputed.parameters import Share, fixed_copy
 
 UPDATE_SHARE = 0.5
 """Of the host's rated memory bandwidth, what an update reaches."""
@@ -45,6 +45,15 @@ def layer_copies(case: Case, shares: list[Share]) -> Copies:
     return found._replace(
         forward=max(found.forward, leave), backward=max(found.up + leave, found.down)
     )
+
+
+def reference_copies(case: Case, shares: list[Share]) -> Copies:
+    """Those of a model that is not trained: its weights come up, and nothing leaves."""
+    fixed = fixed_copy(case, shares)
+    if case.training.lora is not None:
+        fixed = [share for share in shares if not share.is_adapter]
+    found = copies(case, fixed)
+    return found._replace(forward=found.up)
 
 
 def copies(case: Case, shares: list[Share]) -> Copies:

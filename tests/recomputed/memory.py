@@ -8,7 +8,7 @@ from collections import defaultdict
 from tests.recomputed import lora, traffic
 from tests.recomputed.activations import Layer, bytes_left, layer_bytes, on_host
 from tests.recomputed.case import Case
-from tests.recomputed.parameters import Share, mlp_numbers
+from tests.recomputed.parameters import Share, fixed_copy, mlp_numbers
 from tests.recomputed.schedule import head_stage, most_held
 from tests.recomputed.state import sharded
 
@@ -94,7 +94,8 @@ def _add_holes(case: Case, parts: Parts) -> None:
 def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) -> None:
     """Add what stays on the GPU of some parameters."""
     zero = case.plan.zero
-    for share in shares:
+    fixed = fixed_copy(case, shares)
+    for share in [*shares, *fixed]:
         state = share.state
         held = sharded(case, state, share.shards, zero)
         weights = held.weights
@@ -106,7 +107,7 @@ def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) ->
             # ZeRO-2 keeps gathered weights on the GPU until the step ends.
             weights = state.gathered if zero == 2 else 0.0
         has_copies = case.keeps_fp8 and case.training.fp8_weights == "copies"
-        has_copies = has_copies and not share.is_adapter
+        has_copies = has_copies and not share.is_adapter and share not in fixed
         if is_layer and has_copies and zero < 3 and not streams_weights(case):
             weights += 1 + 1  # as stored and transposed
         parts["weights"] += share.numbers * weights
@@ -130,7 +131,7 @@ def host_bytes(case: Case, stage: int) -> float:
         shares += traffic.head_shares(case)
         shares += traffic.further_shares(case) * case.model.mtp_layers
     total = case.plan.stages[stage].layers * on_host(case).left
-    for share in shares:
+    for share in [*shares, *fixed_copy(case, shares)]:
         # The host of ZeRO-2 has shards of the weights that the GPU has gathered.
         is_gathered = case.plan.zero == 2 and leaves(case, "parameters")
         stage = 3 if is_gathered else case.plan.zero
@@ -301,8 +302,10 @@ def _at_the_end(case: Case) -> tuple[float, float]:
         # Chunks write the gradients of their inputs into one tensor, in fp32.
         whole_input += 4 * case.tokens * case.model.d_model
     own_gradient = stream / case.plan.tp if is_gathered else 0.0
-    at_loss = _logits_of_one(case) + whole_input
     logits = _logits_at_once(case) * case.stream
+    at_loss = _logits_of_one(case) + whole_input
+    if case.training.reference_model is not None:
+        at_loss += logits
     at_head = _read_by_the_head(case) + whole_input + logits + stream + own_gradient
     return at_loss, at_head
 
@@ -384,6 +387,7 @@ def _whole_ends(case: Case, stage: int) -> float:
         return 0.0
     shares = traffic.head_shares(case) if stage == head_stage(case.plan) else []
     shares += traffic.embedding_shares(case) if stage == 0 else []
+    shares += fixed_copy(case, shares)
     return sum(share.numbers * share.state.gathered for share in shares)
 
 

@@ -37,6 +37,19 @@ class Share(NamedTuple):
     is_adapter: bool = False
 
 
+def fixed_copy(case: Case, shares: list[Share]) -> list[Share]:
+    """The same once more, in the shards of what is trained, where DPO compares both.
+
+    Adapters are left away instead: the model without them is what it was.
+    """
+    kept = {"bf16": 2, "fp32": 4, None: 0}[case.training.reference_model]
+    if not kept or case.training.lora is not None:
+        return []
+    cast = 2 if kept == 4 and case.spec.framework == "fsdp" else 0
+    state = State(kept, cast, 0, 0, 0, 0, 2, 0, False)
+    return [share._replace(state=state) for share in shares]
+
+
 def norm(model: Model, width: int) -> int:
     """A weight, and a bias where it is a layer norm."""
     return width + width * (model.norm == "layernorm")

@@ -44,7 +44,8 @@ def calls(step: Step, stage: int) -> Iterator[Made]:
             continue
         # The weights of a recomputed layer are there for its backward anyway.
         forward = list(traffic.layer(case, False, "forward"))
-        shares = _exposed_shares(step, forward, step.kinds[False].forward)
+        made = _as_often(step, "forward", forward)
+        shares = _exposed_shares(step, made, step.kinds[False].forward)
         for call in forward:
             yield Made("recompute", call, m, shares[call.part])
         for call in traffic.gathered_again(case):
@@ -75,8 +76,14 @@ def _layer(step: Step, is_leading: bool, m: int) -> Iterator[Made]:
             *traffic.layer(case, is_leading, phase),
             *traffic.zero(case, shares, phase),
         ]
-        yield from _made(step, phase, made, parts, m)
+        yield from _made(step, phase, _as_often(step, phase, made), parts, m)
     yield from _made(step, "step end", traffic.step_end(case, shares), found.end, 1)
+
+
+def _as_often(step: Step, phase: str, made: list[Call]) -> list[Call]:
+    """Twice where another model, which stays as it was, has forwards, too."""
+    is_twice = phase == "forward" and step.case.training.reference_model is not None
+    return made + made if is_twice else made
 
 
 def _embedding(step: Step, m: int) -> Iterator[Made]:
@@ -133,6 +140,7 @@ def _both_passes(
     step: Step, both: Mapping[str, list[Call]], parts: Parts, m: int
 ) -> Iterator[Made]:
     """Embedding and head hide what they hide in both passes together."""
+    both = {phase: _as_often(step, phase, one) for phase, one in both.items()}
     every = [call for one in both.values() for call in one]
     shares = _exposed_shares(step, every, parts)
     for phase, each in both.items():

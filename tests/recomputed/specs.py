@@ -87,6 +87,8 @@ def random_spec(
     training["expandable_segments"] = random.random() < 0.5
     if framework in ("generic", "ideal", "megatron") and not has_lora:
         model["mtp_layers"] = random.choice([0, 0, 1, 2])
+    if framework not in ("megatron", "torchtitan") and not model.get("mtp_layers"):
+        training["reference_model"] = random.choice([None, None, "bf16", "fp32"])
     return Spec.model_validate(
         {
             "model": model,

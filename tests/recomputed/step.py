@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests.recomputed import hiding, lora, muon, traffic
 from tests.recomputed.case import Case
 from tests.recomputed.collectives import Call, Network
-from tests.recomputed.copies import copies, layer_copies
+from tests.recomputed.copies import copies, layer_copies, reference_copies
 from tests.recomputed.kernels import (
     Pass,
     embedding_seconds,
@@ -109,7 +109,22 @@ class Step:
         end["optimizer"] += muon.joined_seconds(case) if is_further else 0.0
         passes = forward.parts, backward.parts
         again = found.again, found.mlp_again, whole_again_s
+        if case.training.reference_model is not None:
+            fetched_s = reference_copies(case, shares).forward
+            calls = [*within("forward"), *traffic.zero(case, shares, "forward")]
+            more = self.forward_only(found.forward, calls, fetched_s)
+            passes = _sum(forward.parts, more), backward.parts
         return Layer(*passes, end, weights_s, *again, forward.left)
+
+    def forward_only(self, kernels: Pass, calls: list[Call], copies_s: float) -> Parts:
+        """What a layer takes of a model that is not trained."""
+        host_s = self.dispatch_s(kernels, 1) + 0.5 * self.case.host_s * self.started(
+            calls
+        )
+        parts = self.with_gradients(calls)
+        parts |= {"compute": kernels.seconds, "offload": copies_s}
+        host_s = 0.0 if self.case.replays else host_s
+        return hiding.in_pass(self.case, parts, kernels, host_s).parts
 
     def dispatch_s(self, kernels: Pass, passes: int) -> float:
         """What the host takes to start kernels.
@@ -138,37 +153,43 @@ class Step:
     def embedding(self) -> tuple[Parts, Parts]:
         """Both passes as one; nothing runs beside the first gather of a step."""
         case, shares = self.case, traffic.embedding_shares(self.case)
-        calls = [
-            call
-            for passed in traffic.PASSES
-            for call in (
+        calls = {
+            passed: [
                 *traffic.embedding(case, passed),
                 *traffic.zero(case, shares, passed),
-            )
-        ]
+            ]
+            for passed in traffic.PASSES
+        }
         parts = self._outside_layers(shares, calls, embedding_seconds(case), 0.0)
         return parts, self.end(shares, list(traffic.tied_tables(case)), 0.0)
 
     def head(self) -> tuple[Parts, Parts]:
         case, shares = self.case, traffic.head_shares(self.case)
-        calls = [
-            call
+        calls = {
+            passed: [*traffic.head(case, passed), *traffic.zero(case, shares, passed)]
             for passed in traffic.PASSES
-            for call in (
-                *traffic.head(case, passed),
-                *traffic.zero(case, shares, passed),
-            )
-        ]
+        }
         compute_s = head_seconds(case)
         parts = self._outside_layers(shares, calls, compute_s, compute_s)
         return parts, self.end(shares, list(traffic.tied_tables(case)), 0.0)
 
     def _outside_layers(
-        self, shares: list[Share], calls: list[Call], compute_s: float, hide_s: float
+        self,
+        shares: list[Share],
+        calls_by_pass: dict[str, list[Call]],
+        compute_s: float,
+        hide_s: float,
     ) -> Parts:
-        moved = copies(self.case, shares)
+        calls = [call for calls in calls_by_pass.values() for call in calls]
+        moved, again_s = copies(self.case, shares), 0.0
+        if self.case.training.reference_model is not None:
+            # The forward is a third of it, and has messages of its own.
+            again_s = reference_copies(self.case, shares).forward
+            compute_s, hide_s = compute_s + compute_s / 3, hide_s + hide_s / 3
+            calls += calls_by_pass["forward"]
         parts = self.with_gradients(calls)
-        parts |= {"compute": compute_s, "offload": moved.forward + moved.backward}
+        moved_s = moved.forward + moved.backward + again_s
+        parts |= {"compute": compute_s, "offload": moved_s}
         return hiding.beside(self.case, parts, hide_s)
 
     def end(self, shares: list[Share], tied: list[Call], hide_s: float) -> Parts:

@@ -48,6 +48,8 @@ APART = (
     "state_supported",
     "lora_supported",
     "mtp_supported",
+    "pairs_whole",
+    "reference_supported",
     "muon_supported",
     "activations_partitioned",
     "activations_offloaded",

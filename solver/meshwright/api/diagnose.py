@@ -232,6 +232,8 @@ def joined(logged: Launch, given: Launch) -> Launch:
     Raises:
         SpecError: the two contradict each other.
     """
+    if given.has_pairs:
+        logged.count_pairs()
     if logged.values:
         join(logged, given)
         return logged

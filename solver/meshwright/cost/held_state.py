@@ -34,6 +34,7 @@ from meshwright.cost.weights import (
     head_weights,
     layer_weights,
     mtp_weights,
+    reference_weights,
 )
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
@@ -76,7 +77,7 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
     at_once = _updated_at_once(job, rows, whole)
     layer = _layer_state(job, rows, weights, at_once)
     further = _further(job, rows, at_once)
-    host_layer = offload.host_bytes(job, rows, weights)
+    host_layer = _on_host(job, rows, weights)
     has_lead = job.spec.model.first_dense_layers > 0
     return HeldState(
         layer=layer,
@@ -100,8 +101,8 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
         update=_update(job, rows, whole) * at_once,
         host_layer=host_layer,
         host_lead=_leading_host(job, rows, host_layer),
-        host_first=offload.host_bytes(job, rows, embedding),
-        host_last=offload.host_bytes(job, rows, head) + further.on_host,
+        host_first=_on_host(job, rows, embedding),
+        host_last=_on_host(job, rows, head) + further.on_host,
     )
 
 
@@ -120,7 +121,7 @@ def _further(job: Job, rows: Skeletons, at_once: Floats) -> _Further:
     held = mtp_weights(job, rows)
     buffer = _bytes(job, mtp_projection_params(model) / rows.tp)
     state = scaled(_layer_state(job, rows, held, at_once), count)
-    on_host = count * offload.host_bytes(job, rows, held)
+    on_host = count * _on_host(job, rows, held)
     return _Further(added([state, {"workspace": buffer}]), on_host)
 
 
@@ -133,12 +134,17 @@ def _whole_end(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
     """
     if not framework_of(job.spec).keeps_whole_ends:
         return {}
+    held = [*held, *reference_weights(job, held)]
     size = sum(block.params * block.state.gathered for block in held)
     return {"workspace": np.where(rows.sharding.shards_weights, size, 0.0)}
 
 
 def _state(job: Job, rows: Skeletons, held: list[Weights], at_once: Floats) -> Parts:
-    """Return the bytes of weights, gradients and optimizer state on the GPU."""
+    """Return the bytes of weights, gradients and optimizer state on the GPU.
+
+    A frozen copy of the weights is among them, where a reference runs beside these.
+    """
+    held = [*held, *reference_weights(job, held)]
     has_cast, parts = framework_of(job.spec).has_cast_weights, []
     is_whole = sums_whole_gradients(job.spec, rows)
     keeps_weights = keeps_whole_weights(job.spec, rows)
@@ -220,7 +226,12 @@ def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
     """Return the difference in bytes on the host to repeated layers."""
     if not job.spec.model.first_dense_layers:
         return np.zeros(len(rows))
-    return offload.host_bytes(job, rows, dense_layer_weights(job, rows)) - repeated
+    return _on_host(job, rows, dense_layer_weights(job, rows)) - repeated
+
+
+def _on_host(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
+    """Return the bytes of these, and of their frozen copy, on the host of a GPU."""
+    return offload.host_bytes(job, rows, [*held, *reference_weights(job, held)])
 
 
 def _in_transit(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:

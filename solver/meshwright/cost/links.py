@@ -49,7 +49,8 @@ def _group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
     # Sends from either neighbour are gathered in the same direction.
     result = result + _on_stages(onward + back, m * gathered)
     for name, block in blocks_of_kinds(job, rows).items():
-        microbatch = _passed(rows, _all(block.forward, block.backward))
+        passes = [block.forward] * job.spec.training.forwards + [block.backward]
+        microbatch = _passed(rows, _all(*passes))
         passed = m * microbatch + _passed(rows, block.end)
         result = result + _on_stages(counts[name], passed)
         if name in repeated:

@@ -386,7 +386,9 @@ class LossMemory(NamedTuple):
 def loss_memory(job: Job, rows: Skeletons) -> LossMemory:
     """Return the memory of head and loss.
 
-    Logits of one part of the sequence are there at a time where the loss is chunked.
+    Logits of one part of the sequence are there at a time where the loss is chunked,
+    those of a frozen reference beside those of what is trained (trl f2cd577
+    trainer/dpo_trainer.py, `_compute_loss`).
 
     The head keeps the input of the final norm and of its matmul. Its backward holds the
     gradients of the logits in the compute precision, and that of its input; under
@@ -411,7 +413,7 @@ def loss_memory(job: Job, rows: Skeletons) -> LossMemory:
     peak = loss_peak(spec)
     beside = np.where(shards > 1, peak.parallel, peak.whole)
     held = numbers * (element + beside + gathering) + inputs
+    referred = (spec.training.forwards - 1) * numbers * element
+    at_loss = held + gathered + referred
     gradients = numbers * element + hidden + np.where(is_split, hidden / tp, 0.0)
-    return LossMemory(
-        held=held, at_loss=held + gathered, at_head=inputs + gathered + gradients
-    )
+    return LossMemory(held=held, at_loss=at_loss, at_head=inputs + gathered + gradients)

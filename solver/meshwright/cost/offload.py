@@ -13,7 +13,7 @@ import numpy as np
 from meshwright.cost.activations import layer_input_bytes, saved_bytes
 from meshwright.cost.job import Job
 from meshwright.cost.state import sharded_bytes, summed_gradients
-from meshwright.cost.weights import Weights, by_state
+from meshwright.cost.weights import Weights, by_state, reference_weights
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of, recomputed_bits
 from meshwright.plans.columns import Bools, Floats, Parts, total
@@ -172,6 +172,15 @@ def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
         end_down_s=np.where(code == OPTIMIZER, summed * path_s, 0.0),
         update_s=np.where(code >= OPTIMIZER, update_s, 0.0),
     )
+
+
+def reference_copies(job: Job, rows: Skeletons, trained: list[Weights]) -> Copies:
+    """Return the same of a frozen reference, whose weights come up for its forward.
+
+    Beside adapters these are the weights that they are beside.
+    """
+    copied = reference_weights(job, trained)
+    return copies(job, rows, copied or [one for one in trained if not one.is_adapter])
 
 
 def layer_copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:

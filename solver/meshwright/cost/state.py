@@ -108,6 +108,17 @@ def _has_primary_fp8(spec: Spec) -> bool:
     return training.precision == "fp8" and training.fp8_weights == "primary"
 
 
+def reference_state(spec: Spec) -> StateBytes | None:
+    """Return the state of a parameter of a frozen copy of the model, if there is one.
+
+    Beside adapters the model without them is the reference.
+    """
+    kept = spec.training.reference_model
+    if kept is None or spec.training.lora is not None:
+        return None
+    return _frozen(FROZEN_BYTES[kept])
+
+
 def end_state(spec: Spec) -> StateBytes:
     """Return the state of one parameter of embedding or head; none is quantised."""
     lora = spec.training.lora

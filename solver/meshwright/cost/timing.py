@@ -32,7 +32,7 @@ from meshwright.cost.hiding import (
     zero_traffic,
 )
 from meshwright.cost.job import Job
-from meshwright.cost.offload import Copies, copies, layer_copies
+from meshwright.cost.offload import Copies, copies, layer_copies, reference_copies
 from meshwright.cost.traffic import exposed_in_turn_s
 from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.registry import leading_columns, recomputed_bits
@@ -170,7 +170,8 @@ def _layer(
 ) -> BlockTimes:
     """Return the seconds of a layer with these kernels.
 
-    The end of the step hides behind the compute that one backward has left.
+    The end of the step hides behind the compute that one backward has left. A frozen
+    reference has a forward as that of the layer, which keeps nothing.
     """
     moved = layer_copies(job, rows, block.weights)
     once = LayerCompute(
@@ -192,8 +193,12 @@ def _layer(
     )
     forward, backward, again_s = layer_passes(job, rows, block, once, twice, moved)
     waited = {"offload": np.zeros(len(rows)) + moved.waited_s}
+    referred = Parts()
+    if job.spec.training.forwards > 1:
+        fetched = reference_copies(job, rows, block.weights)
+        referred = layer_passes(job, rows, block, once, twice, fetched).forward.parts
     return BlockTimes(
-        forward=added([forward.parts, waited]),
+        forward=added([forward.parts, waited, referred]),
         backward=added([backward.parts, waited]),
         sync=_sync(job, rows, block, moved, backward.left_s),
         # Half of a wait for the host is one for the kernels of weight gradients, and
@@ -245,18 +250,26 @@ def _end(
 ) -> BlockTimes:
     """Return the seconds of the embedding or the head.
 
-    Their traffic at the end of the step is exposed.
+    Their traffic at the end of the step is exposed. A third of the kernels of both
+    passes are those of a forward, which a frozen reference has once more.
     """
     moved, overlap = copies(job, rows, block.weights), job.efficiency.gather_overlap
     forward, backward = zero_traffic(job, rows, block)
-    copies_s = moved.forward_s + moved.backward_s
-    zero_s, copies_s, _ = exposed_in_turn_s(
-        forward.may_hide_s + backward.may_hide_s, copies_s, hide_s, overlap
-    )
+    may_hide_s = forward.may_hide_s + backward.may_hide_s
+    exposed_s = forward.exposed_s + backward.exposed_s
+    messages = [*block.tp, *block.tp_back]
+    moved_s = moved.forward_s + moved.backward_s
+    if job.spec.training.forwards > 1:
+        may_hide_s = may_hide_s + forward.may_hide_s
+        exposed_s = exposed_s + forward.exposed_s
+        messages += block.tp
+        moved_s = moved_s + reference_copies(job, rows, block.weights).forward_s
+        compute_s, hide_s = 4 / 3 * compute_s, 4 / 3 * hide_s
+    zero_s, copies_s, _ = exposed_in_turn_s(may_hide_s, moved_s, hide_s, overlap)
     both = {
         "compute": compute_s,
-        "tp": traffic.seconds(job, rows, [*block.tp, *block.tp_back]),
-        "zero": zero_s + forward.exposed_s + backward.exposed_s,
+        "tp": traffic.seconds(job, rows, messages),
+        "zero": zero_s + exposed_s,
         "offload": copies_s,
     }
     none = np.zeros(len(rows))

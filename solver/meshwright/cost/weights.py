@@ -36,6 +36,7 @@ from meshwright.cost.state import (
     has_wide_stream,
     layer_state,
     matrix_state,
+    reference_state,
     state_bytes,
     updates_matrices,
 )
@@ -85,6 +86,12 @@ def layer_weights(
         params, state = expert_params(model, rows.expert_gpus), matrix_state(job.spec)
         weights.append(_experts(rows, params, state))
     return weights + _adapters(job, rows, is_dense)
+
+
+def reference_weights(job: Job, trained: list[Weights]) -> list[Weights]:
+    """Return the weights of a frozen copy of trained ones, if the job has one."""
+    state = reference_state(job.spec)
+    return [] if state is None else [replace(block, state=state) for block in trained]
 
 
 def mtp_weights(job: Job, rows: Skeletons) -> list[Weights]:

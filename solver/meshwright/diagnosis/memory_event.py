@@ -128,8 +128,10 @@ PACKED_WIDTHS = {0.5: "4-bit", 1: "8-bit"}
 
 
 def _logits(spec: Spec, plan: Plan, each: int) -> Iterator[Tensor]:
-    tokens, vocab = each * _tokens(spec, plan), spec.model.vocab
-    of_pairs = " of pairs" if each > 1 else ""
+    # Micro-batches beside a reference count both sequences of a pair.
+    counts_both = spec.training.reference_model is not None
+    tokens = (1 if counts_both else each) * _tokens(spec, plan)
+    vocab, of_pairs = spec.model.vocab, " of pairs" if each > 1 or counts_both else ""
     shares = {1: ""} | ({plan.tp: f", split over {plan.tp}"} if plan.tp > 1 else {})
     chunks = spec.training.loss_chunks or framework_of(spec).loss_chunks or 1
     # An evaluation, or a loss of one's own, need not be in chunks.

@@ -91,8 +91,9 @@ def _call_counts(
         (INPUT, "forward"): m * back,
         (INPUT, "backward"): m * onward,
     }
+    forwards = m * job.spec.training.forwards
     for name, count in block_counts(job, rows, split).items():
-        result |= {(name, "forward"): m * count, (name, "backward"): m * count}
+        result |= {(name, "forward"): forwards * count, (name, "backward"): m * count}
         result[name, "step end"] = count
     for name, again in recompute_counts(job, rows, split).items():
         result[name, "recompute"] = m * again
@@ -180,7 +181,8 @@ def _exposed_shares(
 
     The two passes of embedding and of head are timed as one.
     """
-    forward, backward = block.forward, block.backward
+    forwards, backward = job.spec.training.forwards, block.backward
+    forward = {part: forwards * calls for part, calls in block.forward.items()}
     if not times.backward:
         forward = backward = {n: [*forward[n], *backward[n]] for n in forward}
     shares = _shares(job, rows, forward, times.forward)

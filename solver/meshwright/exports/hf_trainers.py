@@ -52,6 +52,9 @@ class Trainer:
     """Its words for attention of `transformers`, where they are others."""
     always: tuple[Setting, ...]
     """The options that a trial needs beside the plan."""
+    of_pairs: tuple[Setting, ...]
+    """The same where it trains on pairs of answers beside a reference."""
+    module_of_pairs: str
     axes: frozenset[str]
     """Degrees that it takes beside data parallelism under FSDP."""
     adapters: Callable[[Lora, list[str]], Iterator[Setting]]
@@ -84,7 +87,7 @@ def files(program: Trainer, spec: Spec, plan: Plan) -> list[ExportedFile]:
     script = Program(
         title=f"{spec.title}: {program.title}",
         plan=plan,
-        command=[f"-m {program.module} {option}{program.file}"],
+        command=[f"-m {_module(program, spec)} {option}{program.file}"],
         launcher=accelerate.LAUNCHER if by_accelerate else TORCHRUN,
     )
     config = ExportedFile(name=program.file, text=text)
@@ -109,7 +112,9 @@ def _settings(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
     word = program.kernels.get(kernel, kernel)
     yield Setting(program.names["attention"], word, "training.attention")
     yield from _recomputation(program, spec, plan)
-    if program is TRL:
+    reference = spec.training.reference_model
+    has_pairs = reference is not None
+    if program is TRL and not has_pairs:
         chunks = loss_chunks(spec)
         loss, why = "chunked_nll" if chunks > 1 else "nll", "training.loss_chunks"
         yield Setting("loss_type", loss, why)
@@ -126,7 +131,15 @@ def _settings(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield from program.adapters(spec.training.lora, names)
     elif program is LLAMA_FACTORY:  # adapters are its default
         yield Setting("finetuning_type", "full", "training.lora, which is not given")
-    yield from program.always
+    if reference is not None and program is TRL and spec.training.lora is None:
+        dtype = {"bf16": "bfloat16", "fp32": "float32"}[reference]
+        yield Setting("dtype", dtype, "training.reference_model")
+    yield from program.of_pairs if has_pairs else program.always
+
+
+def _module(program: Trainer, spec: Spec) -> str:
+    has_pairs = spec.training.reference_model is not None
+    return program.module_of_pairs if has_pairs else program.module
 
 
 def _meant(spec: Spec, plan: Plan) -> Iterator[tuple[str, Any, str]]:
@@ -134,7 +147,10 @@ def _meant(spec: Spec, plan: Plan) -> Iterator[tuple[str, Any, str]]:
     training = spec.training
     yield "model", spec.model.details.hub or "YOUR_MODEL", "model.details.hub"
     yield "training.seq_len", training.seq_len, "training.seq_len"
-    yield "micro_batch", plan.micro_batch, "plan.micro_batch"
+    if training.reference_model is None:
+        yield "micro_batch", plan.micro_batch, "plan.micro_batch"
+    else:
+        yield "micro_batch", plan.micro_batch // 2, "plan.micro_batch, in pairs"
     why = f"plan.microbatches: {training.global_batch} sequences a step"
     yield "microbatches", plan.microbatches, why
     yield "bf16", plan.precision in ("bf16", "fp8"), f"plan.precision {plan.precision}"
@@ -237,6 +253,8 @@ def _trainer(
         others=told["others"],
         kernels=told.get("kernels", {}),
         always=tuple(Setting(*setting) for setting in told["always"]),
+        of_pairs=tuple(Setting(*setting) for setting in told["of_pairs"]),
+        module_of_pairs=told.get("module_of_pairs", told["module"]),
         axes=frozenset(told.get("axes", ())),
         adapters=adapters,
     )
@@ -282,6 +300,7 @@ def refusals(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Refusal]:
     if plan.precision not in ("bf16", "fp16", "fp32", "tf32"):
         sentence = f"{plan.precision} is not written for {program.title} yet"
         yield Refusal("precision", sentence, "Meshwright's exports")
+    yield from _reference_refusals(program, spec, plan)
     kernel = accelerate.kernel(spec)
     if program is AXOLOTL and plan.cp > 1 and kernel != RING_KERNEL:
         sentence = f"{kernel}: its ring of sequences needs {RING_KERNEL}"
@@ -289,6 +308,27 @@ def refusals(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Refusal]:
         yield Refusal("training.attention", sentence, check)
     if spec.framework == "deepspeed":
         yield from all_or_no_layers(plan, deepspeed.CHECKPOINTING)
+
+
+def _reference_refusals(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    """Yield formats of a reference in which a program does not load it.
+
+    TRL loads it as what it trains, which FSDP alone keeps in fp32 beside 16 bits.
+    """
+    kept, field = spec.training.reference_model, "training.reference_model"
+    if kept is None or spec.training.lora is not None:
+        return
+    if kept == "fp32" and program is not TRL:
+        sentence = f"fp32 is not how {program.title} loads it; accepted: bf16"
+        yield Refusal(field, sentence, "Meshwright's exports")
+    elif kept == "bf16" and program is TRL and not has_wide_copies(spec, plan):
+        sentence = "bf16 is also what it would train in; accepted: fp32"
+        yield Refusal(field, sentence, "trl/trainer/utils.py: create_model_from_path")
+
+
+def has_wide_copies(spec: Spec, plan: Plan) -> bool:
+    """Return whether what is trained is in fp32, whatever it is loaded as."""
+    return spec.framework == "deepspeed" or plan.zero >= 2
 
 
 def _target(program: Trainer) -> Target:

@@ -253,6 +253,7 @@ FRAMEWORK = Framework(
     full_scope=all_layers(
         f"{VERSION} runtime/activation_checkpointing/checkpointing.py: checkpoint"
     ),
+    has_reference=True,  # trl trainer/dpo_trainer.py
     asks_overlap=True,  # `overlap_comm`, but for ZeRO-3
     updated_params=1e9,  # runtime/zero/config.py: sub_group_size
     prefetched_params=5e7,  # `stage3_prefetch_bucket_size`

@@ -173,6 +173,7 @@ FRAMEWORK = Framework(
     full_scope=all_layers(f"{VERSION} utils/fsdp_utils.py: fsdp2_apply_ac"),
     # the root's, which is not resharded (torch 2.13 _fsdp_param_group.py: lazy_init)
     keeps_whole_ends=True,
+    has_reference=True,  # trl trainer/dpo_trainer.py
     makes_gradients_late=True,
     has_plain_norm=True,
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,

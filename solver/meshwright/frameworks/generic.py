@@ -44,6 +44,7 @@ FRAMEWORK = Framework(
     state_options=STATE_OPTIONS,
     has_deepep=True,
     has_mtp=True,
+    has_reference=True,
     stores_fp8_inputs=True,
     keeps_fp8_inputs=True,
     data_parallel_overhead_gib=FEW_GROUPS_OVERHEAD_GIB,

@@ -34,6 +34,7 @@ FRAMEWORK = Framework(
     state_options=STATE_OPTIONS,
     has_deepep=True,
     has_mtp=True,
+    has_reference=True,
     stores_fp8_inputs=True,
     partitions_activations=True,
     on_host=frozenset({"offload_activations"}),

@@ -141,6 +141,7 @@ def read_launch(path: Path, kind: str | None = None) -> Launch:
         beside = _path_below(path, program)
         if beside is not None and kind_of_launch(beside) == "trl":
             join(launch, _read_text(read_text(beside), printable(str(beside))))
+    launch.settle_pairs()
     if not launch.framework and launch.unsharded:
         launch.assume(launch.unsharded)
         if path.suffix in (".yaml", ".yml"):
@@ -234,6 +235,7 @@ def join(launch: Launch, other: Launch) -> None:
         both = [*getattr(launch, notes), *getattr(other, notes)]
         setattr(launch, notes, [*dict.fromkeys(both)])
     launch.fills_auto |= other.fills_auto
+    launch.has_pairs |= other.has_pairs
     launch.usual = launch.usual or other.usual
     if other.framework:
         launch.kind, launch.title = other.kind, other.title

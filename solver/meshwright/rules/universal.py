@@ -249,6 +249,23 @@ PLAN_RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        "reference_supported",
+        "the framework runs a frozen reference beside the model, without a pipeline",
+        "trl f2cd577 trainer/dpo_trainer.py: prepare_deepspeed, prepare_fsdp; those of "
+        "Megatron-LM swap the reference in, and run it over all micro-batches first",
+        lambda spec, rows: np.bool_(framework_of(spec).has_reference) & (rows.pp == 1),
+        "framework {spec.framework}, pp {pp}",
+        concerns=lambda spec: spec.training.reference_model is not None,
+    ),
+    Rule(
+        "pairs_whole",
+        "beside a reference a micro-batch has both answers of its pairs",
+        "trl f2cd577 trainer/dpo_trainer.py: DataCollatorForPreference",
+        lambda spec, rows: rows.micro_batch % 2 == 0,
+        "micro_batch {micro_batch} mod 2 = {micro_batch % 2}",
+        concerns=lambda spec: spec.training.reference_model is not None,
+    ),
+    Rule(
         "state_supported",
         "moments and master weights are in fp32, and fp8 weights are copies",
         "Megatron-LM optimizer_config.py: use_precision_aware_optimizer; torchtitan's "

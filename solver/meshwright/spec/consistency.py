@@ -37,6 +37,7 @@ def problems(spec: Spec) -> Iterable[Problem]:
         _positions,
         _adapters,
         _further_tokens,
+        _reference,
         _offloaded_activations,
         _degrees,
         _experts,
@@ -123,6 +124,13 @@ def _further_tokens(spec: Spec) -> Iterable[Problem]:
     if spec.model.mtp_layers and spec.training.lora is not None:
         path = ("model", "mtp_layers")
         sentence = "beside training.lora, which trains none; accepted: 0"
+        yield Problem(path, spec.model.mtp_layers, sentence)
+
+
+def _reference(spec: Spec) -> Iterable[Problem]:
+    if spec.model.mtp_layers and spec.training.reference_model is not None:
+        path = ("model", "mtp_layers")
+        sentence = "beside training.reference_model, which predicts none; accepted: 0"
         yield Problem(path, spec.model.mtp_layers, sentence)
 
 

@@ -191,6 +191,8 @@ AttentionKernel = Literal[
 2023, the library of the GPU's vendor (cuDNN for GPUs of NVIDIA), or the
 memory-efficient one that PyTorch takes beside a mask."""
 
+ReferenceWeights = Literal["bf16", "fp32"]
+
 IndexerLoss = Literal["picked", "all", "none"]
 """Tokens over which a loss compares an indexer with attention."""
 
@@ -262,9 +264,9 @@ class Training(SpecModel):
     NOT_MODELLED: ClassVar[Mapping[str, str]] = {
         "peft": "adapters other than those of training.lora",
         **dict.fromkeys(
-            ("dpo", "grpo", "ppo", "rlhf", "reference_model", "reward_model"),
-            "training that keeps several models, such as a policy and its reference; a "
-            "spec trains one",
+            ("grpo", "ppo", "rlhf", "reward_model"),
+            "training that keeps several models, such as a policy and its critic; a "
+            "spec trains one, and may have training.reference_model beside it",
         ),
     }
 
@@ -272,6 +274,8 @@ class Training(SpecModel):
         "fused_kernels": "fused, a list of norm, rope, activation, softmax, loss and "
         "dropout",
         "fused_loss": "fused, a list with loss or without",
+        "dpo": "reference_model, the format of the frozen copy; pairs are two "
+        "sequences each",
     }
 
     seq_len: Length = Field(
@@ -371,6 +375,12 @@ class Training(SpecModel):
         description="Freezes all weights and trains adapters beside them; a number is "
         "their rank.",
     )
+    reference_model: ReferenceWeights | None = Field(
+        None,
+        description="In which a frozen copy of the model is kept that runs forward "
+        "over each micro-batch (DPO), sharded as what is trained; beside lora it is "
+        "the model without adapters, and takes no memory.",
+    )
     reentrant: Flag = Field(
         False,
         description="Whether checkpoints are PyTorch's reentrant ones, which run a "
@@ -440,6 +450,11 @@ class Training(SpecModel):
         description="Whether the GPU holds reduced gradients until the backward ends, "
         "though offload copies them to the host: PyTorch's first FSDP.",
     )
+
+    @property
+    def forwards(self) -> int:
+        """Return the forwards of a micro-batch: a frozen reference has one more."""
+        return 1 + (self.reference_model is not None)
 
     @model_validator(mode="after")
     def _check_state(self) -> Training:

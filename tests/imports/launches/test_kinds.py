@@ -67,7 +67,7 @@ DECIDED: dict[str, dict[str, Any]] = {
         "recompute": "full", "offload": "none", "precision": "bf16",
     },
     "trl.1": {"micro_batch": 4, "microbatches": 2, "recompute": "full"},
-    "trl.2": {"micro_batch": 2, "microbatches": 4, "recompute": "full-cpu"},
+    "trl.2": {"micro_batch": 4, "microbatches": 4, "recompute": "full-cpu"},
     "trl.3": {
         "zero": 2, "dp_shard": 16, "microbatches": 4, "recompute": "full",
         "offload": ["optimizer", "gradients"], "precision": "bf16",

@@ -112,7 +112,7 @@ def test_the_trainer_of_transformers_has_no_defaults_of_trl(tmp_path: Path) -> N
     assert found["pins"] == {"micro_batch": 4, "precision": "fp16"}
 
 
-@pytest.mark.parametrize("kind", ["DPO", "GRPO", "KTO"])
+@pytest.mark.parametrize("kind", ["GRPO", "KTO", "Reward"])
 def test_trainings_with_a_second_model_say_what_is_not_priced(
     tmp_path: Path, kind: str
 ) -> None:

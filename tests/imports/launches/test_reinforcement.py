@@ -77,7 +77,7 @@ def test_a_pair_of_answers_is_two_sequences(
     assert any("pairs of sequences" in note for note in found.notes) == (each == 2)
 
 
-@pytest.mark.parametrize(("stage", "count"), [("dpo", 1), ("ppo", 1), ("sft", 0)])
+@pytest.mark.parametrize(("stage", "count"), [("kto", 1), ("ppo", 1), ("sft", 0)])
 def test_kinds_of_training_with_a_second_model_are_named(
     tmp_path: Path, stage: str, count: int
 ) -> None:

@@ -337,6 +337,8 @@ class Framework:
     `training`, for those of some layers, or a mode of recomputation."""
     has_mtp: bool = False
     """Whether it trains layers that predict further tokens."""
+    has_reference: bool = False
+    """Whether a frozen copy of the model runs beside what it trains."""
     matrix_optimizers: frozenset[Optimizer] = frozenset()
     """Optimizers that update whole matrices, of those that it has."""
     frozen_weights: frozenset[str] = frozenset()

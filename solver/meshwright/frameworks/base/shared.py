@@ -92,7 +92,12 @@ def flash3_on_hopper(spec: Spec) -> tuple[Setting, ...]:
 
 
 def loss_parts(spec: Spec) -> tuple[Setting, ...]:
-    """Return the parts of a loss that have `CHUNK_TOKENS` or more, or the first few."""
+    """Return the parts of a loss that have `CHUNK_TOKENS` or more, or the first few.
+
+    Losses that compare pairs of answers with a reference come whole.
+    """
+    if spec.training.reference_model is not None:
+        return ()
     pinned = spec.pins.micro_batch
     sequences = pinned.single if pinned is not None else None
     most = spec.training.seq_len * (sequences or 1) // CHUNK_TOKENS

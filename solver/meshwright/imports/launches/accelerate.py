@@ -14,6 +14,7 @@ from meshwright.imports.launches.hf_trainers import (
     program_of,
     read_arguments,
     read_offload,
+    read_program,
 )
 from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.settings import OPTIONS, Setting, Settings, fields
@@ -162,6 +163,7 @@ def _read_script(text: str, launch: Launch) -> Settings:
     launch.files += [found for found in (file, of_deepspeed) if found is not None]
     if not launch.files and any(name in settings for name in BY_OPTIONS):
         _read_options(settings, launch)
+    read_program(text, launch)
     if named := named_config(text, launch.name):
         launch.files.append(named)
         settings.skip("config")

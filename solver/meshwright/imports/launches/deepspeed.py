@@ -144,7 +144,7 @@ def _read_inputs_on_host(settings: Settings, launch: Launch) -> None:
 def _read_script(text: str, launch: Launch) -> Settings:
     """Read the options of a script, with those of Megatron-DeepSpeed."""
     settings = read_command(text, launch, NAMES["files"])
-    if read_arguments(settings, launch):
+    if read_arguments(settings, launch, text):
         launch.has_one_value("transformers")
     file = settings.file(*NAMES["files"])
     if file is not None and file not in launch.files:

@@ -49,6 +49,8 @@ class TrainerNames:
     """Whether its command starts replicas where its file shards nothing."""
     accumulates: int | None = 1
     """Micro-batches of a step where no option says how many; None if ranks do."""
+    reference: str = "bf16"
+    """In which a model to compare with is loaded where no option says it."""
     loss_tokens: int | None = None
     """Tokens of which the loss has logits at a time, where no other loss is asked."""
 
@@ -121,6 +123,7 @@ def _read(text: str, launch: Launch) -> Settings:
         if program.is_plain_alone and "--deepspeed" not in text:
             launch.unsharded |= NAMES["unsharded"]
         launch.files.append(named)
+        read_program(text, launch)
         return Settings(())
     if SWIFT.search(text):
         return _read_swift(text, launch)
@@ -147,6 +150,14 @@ FACTORY = re.compile(r"\bllamafactory-cli[ ]train[ \\\n]{1,20}--")
 FACTORY_MARKS = ("finetuning_type", "cutoff_len", "per_device_train_batch_size")
 
 
+def read_program(text: str, launch: Launch) -> None:
+    """Read whether the program of TRL that a command starts is that of pairs."""
+    found = OF_TRL.search(text)
+    if found is not None and found[1] is not None:
+        launch.has_pairs = True
+        launch.set("compares", True)
+
+
 OF_SWIFT = r"\bswift[ ](?:sft|pt|rlhf)\b"
 """Starts of the trainers of ms-swift."""
 
@@ -161,6 +172,8 @@ def _read_swift(text: str, launch: Launch) -> Settings:
     program = PROGRAMS["swift"]
     launch.title = program.title
     settings = read_command(text, launch, SWIFT_MARKS)
+    if "swift rlhf" in text:
+        settings.assume({"rlhf_type": "dpo"}, launch.name)
     read_trainer(settings, launch, program, is_whole=True)
     read_ranks(text, launch)
     if (found := settings.word(NAMES["swift_types"], "torch_dtype")) is not None:
@@ -191,8 +204,8 @@ MARKS = ("per_device_train_batch_size",)
 TRAINER = re.compile(r"--per_device_train_batch_size\b")
 
 
-OF_TRL = re.compile(r"\btrl(?:/scripts/sft\.py|\.scripts\.sft|[ ]sft)\b")
-"""Starts of the program of TRL, whose defaults count."""
+OF_TRL = re.compile(r"\btrl(?:/scripts/|\.scripts\.|[ ])(?:sft|(dpo))\b")
+"""Starts of programs of TRL, whose defaults count; a group for that of pairs."""
 
 
 def read_arguments(settings: Settings, launch: Launch, text: str = "") -> bool:
@@ -205,6 +218,7 @@ def read_arguments(settings: Settings, launch: Launch, text: str = "") -> bool:
         return False
     launch.put("training.seq_len", settings.count(*NAMES["lengths"]))
     is_whole = OF_TRL.search(text) is not None
+    read_program(text, launch)
     read_trainer(settings, launch, PROGRAMS["trl"], is_whole=is_whole)
     return True
 
@@ -227,6 +241,7 @@ def read_trainer(
         launch.put(value, settings.count(named))
     if is_whole:
         launch.put("microbatches", None, program.accumulates)
+    _read_pairs(settings, launch, program)
     launch.put("cp", settings.count("sequence_parallel_size"))  # ms-swift
     launch.read_name(settings, "base_model", "model_name_or_path", "model")
     _read_kernels(settings, launch)
@@ -244,7 +259,7 @@ def read_trainer(
 
 _PROGRAM = re.compile(
     r"\b(?:axolotl(?:\.cli\.train|[ ]train)|llamafactory(?:\.launcher|-cli[ ]train)"
-    r"|trl(?:\.scripts\.sft|[ ]sft)|[\w-]{1,60}\.py)"
+    r"|trl(?:\.scripts\.|[ ])(?:sft|dpo)|[\w-]{1,60}\.py)"
     r"(?:[ \\\n]{1,20}--config)?[ \\\n]{1,20}"
     r"([\w./-]{1,200}\.ya?ml)",
     re.ASCII,
@@ -295,6 +310,27 @@ def _read_liger(settings: Settings, launch: Launch) -> None:
                 launch.set("training.loss_chunks", LIGER_CHUNKS, setting)
 
 
+def _read_pairs(settings: Settings, launch: Launch, program: TrainerNames) -> None:
+    """Read training on pairs of answers, and the frozen model to compare them with.
+
+    That is loaded as options say, or the program by itself, whatever is done to what is
+    trained; or its scores are there before the training begins.
+    """
+    kind, loss = settings.get(*NAMES["kinds"]), settings.get("pref_loss")
+    settings.skip("pref_beta", "pref_ftx", "rlhf_beta")
+    if kind is not None and str(kind.value) in NAMES["paired"]:
+        launch.has_pairs = True
+        asked = {str(one.value) for one in (kind, loss) if one is not None}
+        launch.set("compares", asked.isdisjoint(NAMES["alone"]), kind)
+    if known := settings.is_on("precompute_ref_log_probs"):
+        launch.set("reference_format", None, known)
+    else:
+        launch.set("reference_format", program.reference)
+        launch.read(settings, {"reference_format": NAMES["reference_format"]})
+    if other := settings.get("ref_model", "ref_model_quantization_bit"):
+        launch.is_not_judged(other, "it compares with a copy of what it trains")
+
+
 def _read_loss(settings: Settings, launch: Launch, program: TrainerNames) -> None:
     """Read whether the loss has logits of some tokens at a time.
 
@@ -302,7 +338,8 @@ def _read_loss(settings: Settings, launch: Launch, program: TrainerNames) -> Non
     """
     if program.loss_tokens is None:
         return
-    setting, is_compared = settings.get("loss_type"), settings.get("rl") is not None
+    setting = settings.get("loss_type")
+    is_compared = settings.get(*NAMES["kinds"]) is not None
     is_fused = "training.fused.loss" in launch.values
     usual = "" if is_fused or is_compared else "chunked_nll"
     loss = setting.value if setting is not None else usual
@@ -470,7 +507,7 @@ _SIGNS = {
     "trl": rf"{IN_PYTHON}|{_NOT_ACCELERATE}"
     + r"(?![\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:)"
     + r"(?=[\s\S]{0,20000}(?:^|\n)per_device_train_batch_size[ \t]{0,9}:"
-    + r"|[\s\S]{0,20000}\btrl(?:\.scripts\.sft|[ ]sft)\b"
+    + r"|[\s\S]{0,20000}\btrl(?:\.scripts\.|[ ])(?:sft|dpo)\b"
     + rf"|[\s\S]{{0,20000}}{OF_SWIFT}"
     + r"|[\s\S]{0,20000}[ ]--per_device_train_batch_size\b)",
 }

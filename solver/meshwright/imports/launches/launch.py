@@ -97,6 +97,8 @@ class Launch:
     """The function of a file of Python that is meant, where it was said."""
     programs: list[Setting] = field(default_factory=list)
     """Programs in Python that a script starts, read if they call a known trainer."""
+    has_pairs: bool = False
+    """Whether batches count pairs of answers, each of two sequences."""
     overrides: Sequence[Setting] = ()
     """Options of a command that count in the place of those in the file it names."""
     usual: str = ""
@@ -227,6 +229,32 @@ class Launch:
                 setting.is_bare or _plain_word(setting.value) not in (*plain, *idle)
             ):
                 self.is_not_judged(setting, why)
+
+    def settle_pairs(self) -> None:
+        """Decide what training on pairs of answers has, once all files are read.
+
+        A batch counts pairs, and both answers are sequences of it. The program, which
+        one file names, may compare them with a frozen model, which another file may
+        say how to load.
+        """
+        if not self.has_pairs:
+            return
+        self.count_pairs()
+        if self.setting("training.loss_chunks") is None:
+            # Only the loss of the next token comes in parts by itself.
+            self.values.pop("training.loss_chunks", None)
+        kept = self.value("reference_format")
+        if self.value("compares") and kept is not None:
+            self.set("training.reference_model", kept, self.setting("compares"))
+
+    def count_pairs(self) -> None:
+        """Count two sequences for every pair of answers that a batch counts."""
+        for name in ("micro_batch", "training.global_batch"):
+            if setting := self.setting(name):
+                self.values[name] = FieldValue(2 * self.value(name), setting)
+                told = f"pairs of sequences, so {self.value(name)} are priced"
+                where = f"{setting.where}: {printable(str(setting))}"
+                self.unjudged.append(f"{where}: {told}")
 
     def value(self, name: str) -> Any:
         """Return the value of a field, None where no option sets it."""

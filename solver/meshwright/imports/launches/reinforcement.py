@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from meshwright.escape import printable
 from meshwright.imports.launches.command import (
     NODES,
     RANKS,
@@ -21,7 +20,7 @@ from meshwright.imports.launches.command import (
     read_command,
     read_gpus,
 )
-from meshwright.imports.launches.launch import FieldValue, Format, Launch, importers
+from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.megatron import DEGREES, read_arguments
 from meshwright.imports.launches.settings import (
     LONGEST_SHOWN,
@@ -169,23 +168,12 @@ def _read_nemo_rl(text: str, launch: Launch) -> Settings:
     if launch.value("precision") is None:
         launch.put("precision", precision)
     if given.starting_with(PAIRED):
-        _count_pairs(launch)
+        launch.has_pairs = True  # nemo_rl/algorithms/dpo.py and rm.py
     return settings
 
 
 PAIRED = ("dpo.", "rm.")
 """Sections of trainings on pairs of answers."""
-
-
-def _count_pairs(launch: Launch) -> None:
-    """Count two sequences for every pair (nemo_rl/algorithms/dpo.py and rm.py)."""
-    for name in ("micro_batch", "training.global_batch"):
-        if setting := launch.setting(name):
-            launch.values[name] = FieldValue(2 * launch.value(name), setting)
-            told = f"pairs of sequences, so {launch.value(name)} are priced"
-            launch.unjudged.append(
-                f"{setting.where}: {printable(str(setting))}: {told}"
-            )
 
 
 def _settings(
