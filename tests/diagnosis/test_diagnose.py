@@ -425,7 +425,8 @@ def test_logits_of_a_pair_of_answers_are_known(
     name = told.out_of_memory.suspects[0].name
     assert (name == "fp32 logits of one micro-batch of pairs") == is_pair
     assert any("assumed the framework fsdp" in line for line in told.log.missing)
-    assert any("a second model" in line for line in told.log.missing)
+    note = "pairs of sequences, so 8 are priced" if is_pair else "a second model"
+    assert any(note in line for line in told.log.missing)
     lines = sections_as_text(diagnosis_sections(told))
     assert ("Part that does not fit: none that is modelled" in lines) != is_pair
 

@@ -279,7 +279,7 @@ def _notes(program: Trainer, spec: Spec, plan: Plan) -> Iterator[str]:
             f"`{program.file}`."
         )
     own = program.read.loss_chunks(spec.training.seq_len, plan.micro_batch)
-    said = {"compile"}
+    said = {"compile", "reference_model"}
     if program is TRL and loss_chunks(spec) in (1, own):
         said.add("loss_chunks")
     if program is not AXOLOTL:
