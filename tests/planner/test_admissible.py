@@ -17,7 +17,7 @@ from meshwright.cost.job import Job, make_job
 from meshwright.cost.offload import is_never_faster
 from meshwright.frameworks.base.registry import most_leading_parts
 from meshwright.planner import degrees as mesh_enumeration
-from meshwright.planner.candidates import least_parts_s
+from meshwright.planner.candidates import bounds_on_parts_s
 from meshwright.planner.degrees import AT_ONCE, enumerate_meshes, listed
 from meshwright.planner.families import find_families
 from meshwright.planner.integer_costs import TICK_S, Scaled, rounding_error_s
@@ -30,6 +30,7 @@ from meshwright.plans.skeletons import Skeletons, Split, dealt, to_plan
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import NONE
 from meshwright.spec.spec import Spec
+from meshwright.spec.user_rules import PARTS
 from meshwright.topology.fabric import LevelFabric
 from tests.helpers.extent import gate
 from tests.helpers.strategies import expert_specs, specs
@@ -157,17 +158,14 @@ def test_nor_is_one_with_experts_on_it(spec: Spec) -> None:
     check_best_case(make_job(spec))
 
 
-PARTS_OF_STEP = [
-    f"parts.{name}"
-    for name in ("compute", "recompute", "tp", "cp", "ep", "zero", "pp", "host")
-]
+PARTS_OF_STEP = [f"parts.{name}" for name in PARTS if name != "bubble"]
 
 
 def check_parts(job: Job) -> None:
-    """Check that no split of layers has less of a part of the step than its bound."""
+    """Check that every split of layers has of each part what its bounds say."""
     random, lattice = np.random.default_rng(0), build_lattice(job)
     rows, _ = lattice.on_meshes(np.arange(min(len(lattice), 2_000)), None)
-    least_s = least_parts_s(job, rows, [*PARTS_OF_STEP, "parts.bubble"])
+    bounds_s = bounds_on_parts_s(job, rows, PARTS_OF_STEP)
     for row in random.permutation(len(rows))[:20].tolist():
         one = rows.take(np.array([row]))
         pp, layers = int(one.pp[0]), job.spec.model.n_layers
@@ -177,12 +175,15 @@ def check_parts(job: Job) -> None:
         parts = score(job, plan).step_parts
         for name in PARTS_OF_STEP:
             part_s = parts.get(name.removeprefix("parts."), 0.0)
-            assert least_s[name][row] <= part_s, (name, plan)
+            least_s, most_s = (
+                side[row] for side in (bounds_s[name].low, bounds_s[name].high)
+            )
+            assert least_s <= part_s <= most_s, (name, plan)
 
 
 @LAWS
 @given(specs())
-def test_no_split_has_less_of_a_part_of_the_step_than_its_bound(spec: Spec) -> None:
+def test_every_split_has_of_a_part_of_the_step_what_its_bounds_say(spec: Spec) -> None:
     check_parts(make_job(spec))
 
 
@@ -202,8 +203,8 @@ def test_the_bound_on_a_part_of_an_even_pipeline_is_near() -> None:
         one = rows.take(np.array([row]))
         even = Split(np.full(4, 20), np.zeros(4, dtype=np.int64))
         parts = score(job, to_plan(one, 0, even, lattice.place(one))).step_parts
-        least_s = least_parts_s(job, one, ["parts.compute"])["parts.compute"]
-        assert 0.8 * parts["compute"] < least_s[0] <= parts["compute"]
+        bounds_s = bounds_on_parts_s(job, one, ["parts.compute"])["parts.compute"]
+        assert 0.8 * parts["compute"] < bounds_s.low[0] <= parts["compute"]
 
 
 def test_a_slower_gather_makes_no_repeated_forward_faster() -> None:

@@ -111,3 +111,35 @@ def test_rules_that_no_set_of_degrees_may_keep_have_a_nearest_miss() -> None:
     assert outcome.status == "infeasible"
     assert outcome.near_miss is not None
     assert [rule.rule for rule in outcome.near_miss.broken_rules] == ["rules.rule_1"]
+
+
+def test_a_part_that_no_plan_has_enough_of_is_refused_without_a_split() -> None:
+    """Nothing is offloaded, or less than keys and values take on their way."""
+    gpu = {
+        "memory_gib": 2.8, "memory_gb_s": 3000.0,
+        "peak_tflops": {"bf16": 78.0, "fp16": 156.0, "fp32": 156.0, "fp8": 156.0},
+    }  # fmt: skip
+    inside, outside = (
+        {
+            "name": "host",
+            "gb_s": 10.0,
+            "latency_us": 0.5,
+            "uplink": "shared",
+            "size": 4,
+        },
+        {"name": "net", "gb_s": 1.25, "latency_us": 10, "uplink": "per_gpu", "size": 2},
+    )
+    model = {
+        "n_layers": 6, "d_model": 1024, "n_heads": 8, "head_dim": 128, "d_ff": 3072,
+        "vocab": 8000, "gated_mlp": True, "tied_embeddings": False,
+    }  # fmt: skip
+    question = {
+        "model": model,
+        "cluster": {"topology": {"gpu": gpu, "levels": [inside, outside]}},
+        "framework": "torchtitan",
+        "training": {"seq_len": 960, "global_batch": 24, "cuda_graphs": True},
+        "pins": {"cp": {"min": 2}, "pp": {"max": 4}, "vpp": [1, 2], "ep": 1},
+        "rules": [{"that": "parts.cp <= 0.9 * parts.offload"}],
+    }
+    found = mw.solve(question, by_kind=False, safety=False, repair=False)
+    assert found.status == "infeasible"

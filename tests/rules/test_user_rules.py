@@ -11,7 +11,7 @@ from meshwright.cost.job import make_job
 from meshwright.planner.degrees import degree_rows
 from meshwright.planner.solve import solve
 from meshwright.plans.skeletons import Skeletons
-from meshwright.rules.rule_truth import rule_truth
+from meshwright.rules.rule_truth import at_least, rule_truth
 from meshwright.rules.user_rules import (
     BUBBLE,
     ON_DEGREES,
@@ -158,8 +158,8 @@ def test_stages_that_do_not_divide_the_layers(
     ],
 )
 def test_a_family_is_refused_by_what_all_of_it_share(text: str, may: list[int]) -> None:
-    least_s = {BUBBLE: np.array([0.1, 0.2, 0.3])}
-    kept = family_may_keep(spec(text), rows(), np.array([2.0, 4.0, 1.0]), least_s)
+    bubble_s = {BUBBLE: at_least(np.array([0.1, 0.2, 0.3]))}
+    kept = family_may_keep(spec(text), rows(), np.array([2.0, 4.0, 1.0]), bubble_s)
     assert kept.tolist() == [bool(one) for one in may]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.price import price_time
+from meshwright.cost.timing import TimeCosts
 from meshwright.planner.degrees import OrderSearch
 from meshwright.planner.integer_costs import TICK_S, Scaled, zero_costs
 from meshwright.planner.memory_fit import measure_stages, stages_by_pp, with_times
@@ -25,10 +26,20 @@ from meshwright.planner.split_bounds import (
     with_pinned_recompute,
 )
 from meshwright.planner.stages import Stages, fits, has_one_split
-from meshwright.plans.columns import Bools, Columns, Floats, Ints, added, total
+from meshwright.plans.columns import (
+    Bools,
+    Columns,
+    Floats,
+    Ints,
+    Parts,
+    added,
+    scaled,
+    total,
+)
 from meshwright.plans.simplicity import WHOLE, percents
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import Counts
+from meshwright.rules.rule_truth import Bounds, at_least, between
 from meshwright.rules.user_rules import (
     BUBBLE,
     PARTS,
@@ -36,7 +47,7 @@ from meshwright.rules.user_rules import (
     may_keep,
     parts_asked,
 )
-from meshwright.spec.plan_fields import Pins
+from meshwright.spec.plan_fields import NONE, Pins
 from meshwright.spec.spec import Spec
 
 SURE = 1e-6
@@ -196,53 +207,95 @@ def may_keep_rules(job: Job, costs: Scaled, lower: Floats, most: Limit) -> Bools
     `lower` is a lower bound on the ticks of each.
     """
     asked, rows = parts_asked(job.spec), costs.rows
-    least_s = least_parts_s(job, rows, asked) if rows.is_placed else {}
+    parts_s = bounds_on_parts_s(job, rows, asked) if rows.is_placed else {}
     if BUBBLE in asked:
         bubble = measure_stages(
             job, costs, lambda stages: least_bubble(stages, most(stages.costs.rows))
         )
-        least_s[BUBBLE] = sure_s(bubble)
+        parts_s[BUBBLE] = at_least(sure_s(bubble))
     ticks = np.broadcast_to(most(rows), len(rows))
     if rows.is_placed and compares_with_step(job.spec):
         ticks = np.minimum(ticks, measure_stages(job, costs, _slowest_ticks))
     most_s = ticks * TICK_S * (1 + SURE) + LONGER_S
-    return may_keep(job.spec, rows, sure_s(lower), least_s, most_s)
+    return may_keep(job.spec, rows, sure_s(lower), parts_s, most_s)
 
 
 def _slowest_ticks(stages: Stages) -> Floats:
     return slowest_split_ticks(stages, stages.layers)
 
 
-def least_parts_s(job: Job, rows: Skeletons, names: Iterable[str]) -> dict[str, Floats]:
-    """Return lower bounds on parts of the step of placed skeletons, in seconds.
-
-    The slowest stage takes the mean of all at least, and so has that many layers. What
-    a bound leaves out is at least 0: ends, sends, recomputation and, in pipelines, the
-    end of the step.
-    """
+def bounds_on_parts_s(
+    job: Job, rows: Skeletons, names: Iterable[str]
+) -> dict[str, Bounds]:
+    """Return bounds on parts of the step of placed skeletons, in seconds."""
     names = [name for name in names if name != BUBBLE]
     if job.gpu_kinds or not names:
         return {}
     time, layers = price_time(job, rows), job.spec.model.n_layers
+    fewest = _fewest_on_slowest(rows, time, layers)
+    return {
+        name: between(
+            _least_part_s(rows, time, layers, fewest, part) * (1 - SURE),
+            _most_part_s(rows, time, layers, part) * (1 + SURE),
+        )
+        for name in names
+        for part in [name.removeprefix(PARTS)]
+    }
+
+
+def _fewest_on_slowest(rows: Skeletons, time: TimeCosts, layers: int) -> Floats:
+    """Return the layers that the slowest stage has at least.
+
+    It takes no less than the mean of all stages, whatever lies beside its layers.
+    """
     layer_s = total(added([time.forward, time.backward]))
-    lead_s, is_alone = time.leading * total(time.lead), rows.pp == 1
+    lead_s = time.leading * total(time.lead)
     beside_s = total(time.first) + total(time.last) + np.maximum(lead_s, 0.0)
     beside_s = beside_s + 2 * rows.vpp * time.send_s
     mean_s = (layers * layer_s + np.minimum(lead_s, 0.0)) / rows.pp
     fewest = np.maximum((mean_s - beside_s) / (layer_s + time.recompute_s), 0.0)
-    fewest = np.where(is_alone, float(layers), fewest)
-    least: dict[str, Floats] = {}
-    for name in names:
-        part, none = name.removeprefix(PARTS), np.zeros(len(rows))
-        every = time.forward.get(part, none) + time.backward.get(part, none)
-        lead = time.leading * time.lead.get(part, none)
-        least_s = fewest * every + np.minimum(lead, 0.0)
-        least_s = np.maximum(least_s, 0.0) * rows.microbatches
-        sync = layers * time.sync_layer.get(part, none)
-        sync = sync + np.minimum(time.leading * time.sync_lead.get(part, none), 0.0)
-        least_s = least_s + np.where(is_alone, np.maximum(sync, 0.0), 0.0)
-        least[name] = least_s * (1 - SURE)
-    return least
+    return np.where(rows.pp == 1, float(layers), fewest)
+
+
+def _least_part_s(
+    rows: Skeletons, time: TimeCosts, layers: int, fewest: Floats, part: str
+) -> Floats:
+    """Return the least seconds of a part.
+
+    What it leaves out is at least 0: ends, sends, recomputation and, in pipelines, the
+    end of the step.
+    """
+    forward, backward, lead, sync, sync_lead = (
+        parts.get(part, np.zeros(len(rows)))
+        for parts in (
+            time.forward, time.backward, time.lead, time.sync_layer, time.sync_lead
+        )
+    )  # fmt: skip
+    layers_s = fewest * (forward + backward) + np.minimum(time.leading * lead, 0.0)
+    sync_s = layers * sync + np.minimum(time.leading * sync_lead, 0.0)
+    end_s = np.where(rows.pp == 1, np.maximum(sync_s, 0.0), 0.0)
+    return np.asarray(np.maximum(layers_s, 0.0) * rows.microbatches + end_s)
+
+
+def _most_part_s(rows: Skeletons, time: TimeCosts, layers: int, part: str) -> Floats:
+    """Return the most seconds of a part.
+
+    One stage has all layers but one for each other stage, and both ends; it recomputes
+    every layer, and sends to both neighbours.
+    """
+    most = np.maximum(layers - rows.pp + 1, 1)
+    again_s = np.where(rows.recompute != NONE, time.recompute_s, 0.0)
+    repeated = {"recompute": again_s, "pp": 2 * rows.vpp * time.send_s / most}
+    per_layer = added([time.forward, time.backward, repeated])
+    beside = [scaled(time.lead, time.leading), time.first, time.last]
+    at_end = [scaled(time.sync_lead, time.leading), time.sync_first, time.sync_last]
+
+    def upon(layer: Parts, further: list[Parts]) -> Floats:
+        none = np.zeros(len(rows))
+        ends = [np.maximum(parts.get(part, none), 0.0) for parts in further]
+        return np.asarray(most * layer.get(part, none) + np.sum(ends, axis=0))
+
+    return rows.microbatches * upon(per_layer, beside) + upon(time.sync_layer, at_end)
 
 
 def _constructed_ticks(

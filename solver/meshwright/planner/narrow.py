@@ -38,6 +38,7 @@ from meshwright.planner.split_bounds import time_only_bound
 from meshwright.planner.stages import has_one_split
 from meshwright.plans.columns import Bools, Floats, Ints, joined, ranges, take
 from meshwright.results.outcome import Counts
+from meshwright.rules.rule_truth import at_least
 from meshwright.rules.user_rules import (
     BUBBLE,
     family_may_keep,
@@ -191,7 +192,7 @@ def _that_may_keep(
     left, first, least_s = left[kept], first.take(np.flatnonzero(kept)), least_s[kept]
     if not len(left) or BUBBLE not in parts_asked(job.spec):
         return left
-    bubble_s = {BUBBLE: sure_s(least_bubbles(job, first))}
+    bubble_s = {BUBBLE: at_least(sure_s(least_bubbles(job, first)))}
     kept = family_may_keep(job.spec, first.rows, least_s, bubble_s)
     return left[kept] if kept.any() else left[[least_s.argmin()]]
 

@@ -69,6 +69,11 @@ def between(low: Floats | Ints | float, high: Floats | Ints | float) -> Bounds:
     return Bounds(least, most, NOWHERE)
 
 
+def at_least(low: Floats | float) -> Bounds:
+    """Return a number of which nothing else is known."""
+    return between(low, ENDLESS)
+
+
 def truth(value: Bools | bool) -> Truth:
     """Return something that is known to hold, or not to."""
     column = np.asarray(value, dtype=bool)

@@ -21,7 +21,14 @@ from meshwright.reading.expression import (
     Joined,
     Node,
 )
-from meshwright.rules.rule_truth import ENDLESS, Bounds, between, exactly, rule_truth
+from meshwright.rules.rule_truth import (
+    ENDLESS,
+    Bounds,
+    at_least,
+    between,
+    exactly,
+    rule_truth,
+)
 from meshwright.spec.cluster import per_token
 from meshwright.spec.plan_fields import AXES, FIELD, FREEING, NONE
 from meshwright.spec.spec import Spec
@@ -42,7 +49,7 @@ PARTS = "parts."
 BUBBLE = "parts.bubble"
 """The part of a step in which the slowest stage waits for others."""
 
-NO_PARTS: Mapping[str, Floats] = {}
+NO_PARTS: Mapping[str, Bounds] = {}
 
 FREED = {*FREEING, "recompute_layers"}
 """Values in which the skeletons of a family differ."""
@@ -86,11 +93,11 @@ def may_keep(
     spec: Spec,
     rows: Skeletons,
     least_step_s: Floats,
-    least_parts_s: Mapping[str, Floats],
+    parts_s: Mapping[str, Bounds],
     most_step_s: Floats | float = ENDLESS,
 ) -> Bools:
     """Return the skeletons that may keep the user's rules, given bounds on times."""
-    values = RowValues(spec, rows, least_step_s, least_parts_s, most_step_s)
+    values = RowValues(spec, rows, least_step_s, parts_s, most_step_s)
     return _may_keep(split_dependent(spec), values)
 
 
@@ -98,14 +105,14 @@ def family_may_keep(
     spec: Spec,
     first: Skeletons,
     least_step_s: Floats,
-    least_parts_s: Mapping[str, Floats] = NO_PARTS,
+    parts_s: Mapping[str, Bounds] = NO_PARTS,
 ) -> Bools:
     """Return the families that may keep the user's rules, given least times.
 
     The skeletons of a family differ from its first one in recomputation and offload.
     """
     rules = [rule for rule in split_dependent(spec) if not rule.names & FREED]
-    return _may_keep(rules, RowValues(spec, first, least_step_s, least_parts_s))
+    return _may_keep(rules, RowValues(spec, first, least_step_s, parts_s))
 
 
 def step_may_keep(spec: Spec, least_step_s: float) -> bool:
@@ -145,8 +152,8 @@ class RowValues:
     rows: Skeletons
     least_step_s: Floats | float = 0.0
     """A lower bound on the time of a step."""
-    least_parts_s: Mapping[str, Floats] = field(default_factory=dict)
-    """Lower bounds on its parts by name, on the bubble where nothing is deferred."""
+    parts_s: Mapping[str, Bounds] = field(default_factory=dict)
+    """Bounds on its parts by name, on the bubble where nothing is deferred."""
     most_step_s: Floats | float = ENDLESS
     """An upper bound on the time of the steps that are of interest."""
 
@@ -166,7 +173,7 @@ class RowValues:
         if name == BUBBLE:
             return self._bubble()
         if name.startswith(PARTS):
-            return between(self.least_parts_s.get(name, 0.0), ENDLESS)
+            return self.parts_s.get(name, at_least(0.0))
         return self._rate(name)
 
     def _bubble(self) -> Bounds:
@@ -180,9 +187,8 @@ class RowValues:
             rows.schedule, lambda rules: rules.deferred(rows.microbatches, rows.pp)
         )
         is_alone = rows.pp == 1
-        some = np.maximum(
-            self.least_parts_s.get(BUBBLE, 0.0), np.finfo(np.float64).tiny
-        )
+        bound = self.parts_s.get(BUBBLE, at_least(0.0))
+        some = np.maximum(bound.low, np.finfo(np.float64).tiny)
         least = np.where(deferred > 0, -ENDLESS, some)
         return between(np.where(is_alone, 0, least), np.where(is_alone, 0, ENDLESS))
 
