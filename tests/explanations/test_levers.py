@@ -375,3 +375,13 @@ def test_no_levers_are_pulled_where_all_together_are_not_enough() -> None:
 
     assert [*lever_sets(spec("fsdp"), has_plan)] == []
     assert asked
+
+
+def test_the_allocator_is_a_lever_where_a_spec_has_the_plain_one() -> None:
+    spec = mw.load("llama2-13b-8xa100", mw.Spec)
+    assert "expandable_segments" not in {one.lever.switch for one in pulled(spec)}
+    plain = spec.having("training", expandable_segments=False)
+    (one,) = (p for p in pulled(plain) if p.lever.switch == "expandable_segments")
+    assert one.edit == "training.expandable_segments: false -> true"
+    assert one.note.startswith("PYTORCH_ALLOC_CONF=expandable_segments:True")
+    assert one.note.endswith("the same numbers")

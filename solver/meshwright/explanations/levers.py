@@ -6,6 +6,7 @@ is priced on it; where none does, it is a repair.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,20 @@ LEAST_GAIN = 0.005
 """Least share of the step, or of the memory, for which a lever is worth a word."""
 
 
+ALLOCATOR = Lever(
+    "expandable_segments",
+    (True,),
+    "PYTORCH_ALLOC_CONF=expandable_segments:True, before 2.9 PYTORCH_CUDA_ALLOC_CONF",
+    "torch 2.13 c10/core/AllocatorConfig.h: AcceleratorAllocatorConfig",
+)
+"""What every framework has from PyTorch; a spec has it unless it says otherwise."""
+
+
+def levers_of(spec: Spec) -> tuple[Lever, ...]:
+    """Return the levers of a spec's framework, and that of its allocator."""
+    return (*framework_of(spec).levers, ALLOCATOR)
+
+
 @dataclass(frozen=True)
 class Pulled:
     """A lever in one position, and the spec with it there."""
@@ -40,7 +55,7 @@ class Pulled:
     @property
     def option(self) -> str:
         """Return the option of a launch."""
-        return self.lever.option.replace("N", str(self.setting))
+        return re.sub(r"\bN\b", str(self.setting), self.lever.option)
 
     @property
     def told(self) -> str:
@@ -60,7 +75,7 @@ def pulled(spec: Spec) -> Iterator[Pulled]:
     Positions that the spec has already, or that its other fields rule out, are left
     out. Those of one lever follow each other, the mildest first.
     """
-    for lever in framework_of(spec).levers:
+    for lever in levers_of(spec):
         yield from pull(spec, lever)
 
 
@@ -98,7 +113,7 @@ def lever_sets(
     those that leave the numbers of training alone, and then as many are left out as
     can be.
     """
-    levers = [one for one in framework_of(spec).levers if frees_memory(one.switch)]
+    levers = [one for one in levers_of(spec) if frees_memory(one.switch)]
     alone = [_least(spec, lever, has_plan) for lever in levers]
     yield from ((one,) for one in alone if one is not None)
     if any(alone):

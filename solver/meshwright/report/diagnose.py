@@ -217,7 +217,8 @@ def _memory_lines(cause: MemoryCause) -> Iterator[str]:
     if cause.is_fragmented and cause.unused_gib is not None:
         yield (
             f"Fragments: PyTorch held {cause.unused_gib:.2f} GiB unused, enough with "
-            "what was free. First set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+            "what was free. First set PYTORCH_ALLOC_CONF=expandable_segments:True "
+            "(PYTORCH_CUDA_ALLOC_CONF before PyTorch 2.9)"
         )
 
 

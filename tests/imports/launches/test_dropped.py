@@ -365,6 +365,35 @@ def test_graphs_replay_what_their_modules_are(
     assert (expected is None) == any("the graphs of" in n for n in launch.unjudged)
 
 
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [
+        ("", None),
+        ("PYTORCH_ALLOC_CONF=expandable_segments:True ", True),
+        ("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,expandable_segments:True ",
+         True),
+        ("PYTORCH_HIP_ALLOC_CONF=expandable_segments:False ", False),
+        ("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 ", False),
+    ],
+)  # fmt: skip
+def test_the_allocator_of_a_script_is_read(
+    tmp_path: Path, variable: str, expected: bool | None
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"{variable}torchrun x.py --tensor-model-parallel-size 2\n")
+    assert read_launch(script).value("training.expandable_segments") is expected
+
+
+def test_a_program_of_deepspeed_names_its_model(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "deepspeed train.py --deepspeed ds.json --model_name_or_path "
+        "meta-llama/Llama-3.1-8B --max_seq_length 4096\n"
+    )
+    launch = read_launch(script)
+    assert (launch.preset, launch.value("training.seq_len")) == ("llama3.1-8b", 4096)
+
+
 def test_precisions_that_no_gpu_is_priced_in_are_named(tmp_path: Path) -> None:
     file = tmp_path / "recipe.py"
     file.write_text(BRIDGE.replace("fp8_cs", "nvfp4"))

@@ -6,7 +6,8 @@ import pytest
 
 from meshwright.errors import SpecError
 from meshwright.imports.launches.megatron import MEGATRON, MEGATRON_YAML
-from meshwright.imports.launches.shell import read_script, unmarked
+from meshwright.imports.launches.shell import read_script
+from meshwright.imports.launches.shell_values import unmarked
 from meshwright.imports.registry import MOST_OF_LAUNCH
 
 
@@ -94,6 +95,75 @@ def test_no_clause_of_an_unknown_word_is_read() -> None:
     text = "Y=--y\n" + CASE.format(word="$1")
     assert words_of(text) == ["run", "${X}", "--y"]
     assert read_script(text, "x.sh").undecided == [2]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("f() {\n run $A $1 ${2:-x}\n}\nA=1\nf b", ["run", "1", "b", "x"]),
+        ("function f {\n local y=$1; shift; run $y \"$@\"\n}\nf a 'b c'",
+         ["run", "a", "b c"]),
+        ("function f() { run ${@:2}; }\nf a b c\n", ["run", "b", "c"]),
+        ("f() { { run in $1; }; }\ng() { f $1$1; }\ng 4", ["run", "in", "44"]),
+        # The arguments of a script, and those around a call, are others.
+        ("f() { run $1; g 3; run $1; }\ng() { X=$1; }\nf 2", ["run", "2"]),
+        # What nothing calls counts as long as nothing else is there.
+        ("f() {\n run $A\n}\nA=1\nif [ $X = a ]; then f; fi", ["run", "1"]),
+        ("f() { run a; }\nrun b", ["run", "b"]),
+        ("f() { f; run a; }\nf", ["run", "a"]),
+        ("if (( 1 )); then run a; fi\nrun b", ["run", "b"]),
+        ("f() {\nrun a", ["run", "a"]),
+    ],
+)  # fmt: skip
+def test_functions_have_the_values_of_their_call(script: str, words: list[str]) -> None:
+    assert words_of(script) == words
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("A=2\nsbatch <<EOT\n#!/bin/bash\nrun $A \\$B\nEOT\n", ["run", "2", "${B}"]),
+        ("A=2\nsbatch <<'EOT'\nA=3\nrun $A\nEOT\n", ["run", "3"]),
+        ("ID=$(sbatch --parsable <<EOT\nrun a\nEOT\n)\n", ["run", "a"]),
+        ("srun -N 2 bash -s << 'E'\nrun a\nE\n", ["run", "a"]),
+        ("cat > j.sh <<E\n#!/bin/sh\nrun a\nE\nsbatch -N 2 ./j.sh\n", ["run", "a"]),
+        ("cat > j.sh <<E\n#!/bin/sh\nrun a\nE\nchmod +x j.sh\n./j.sh\n", ["run", "a"]),
+        ("cat <<EOT\nrun a\nEOT\nrun b\n", ["run", "b"]),
+    ],
+)
+def test_scripts_in_here_documents_are_read(script: str, words: list[str]) -> None:
+    last = next(
+        words
+        for words in reversed(read_script(script, "s.sh").runs)
+        if words[0].text == "run"
+    )
+    assert [unmarked(word.text)[0] for word in last] == words
+
+
+def test_functions_that_are_not_called_are_spare() -> None:
+    script = read_script("f() { run a; }\nrun b\n", "s.sh")
+    assert [words[1].text for words in script.runs] == ["a", "b"]
+    assert script.spare == 1
+
+
+def test_functions_that_call_each_other_come_to_an_end() -> None:
+    text = "".join(f"f{n}() {{ f{n + 1}; f{n + 1}; }}\n" for n in range(9))
+    assert read_script(f"{text}f9() {{ run a; }}\nf0\n", "s.sh").runs
+    many = "".join(f"f{n}() {{ {f'f{n + 1}; ' * 40}}}\n" for n in range(9))
+    with pytest.raises(SpecError, match="at most 10,000 words within others"):
+        read_script(f"{many}f9() {{ run a; }}\nf0\n", "s.sh")
+
+
+def test_slurm_sets_variables_to_what_a_job_asks_for() -> None:
+    text = (
+        "#SBATCH --nodes=4\n#SBATCH --gres=gpu:h100:8\n"
+        "run $SLURM_NNODES ${SLURM_JOB_NUM_NODES:-1} $((SLURM_NNODES * 8)) "
+        "$SLURM_GPUS_ON_NODE $SLURM_NTASKS"
+    )
+    assert words_of(text) == ["run", "4", "4", "32", "8", "${SLURM_NTASKS}"]
+    inner = text.replace("$", "\\$").replace("=4", "=$N")
+    job, _ = read_script(f"N=4\nsbatch <<E\n{inner}\nE\n", "s.sh").runs
+    assert [word.text for word in job[:5]] == ["run", "4", "4", "32", "8"]
 
 
 def test_what_only_a_run_decides_is_left_out_and_said() -> None:

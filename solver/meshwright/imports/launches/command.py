@@ -13,7 +13,8 @@ from meshwright.imports.launches.settings import (
     Settings,
     canonical,
 )
-from meshwright.imports.launches.shell import Argument, Script, read_script, unmarked
+from meshwright.imports.launches.shell import Argument, Script, read_script
+from meshwright.imports.launches.shell_values import unmarked
 from meshwright.imports.text import fail, whole
 from meshwright.reading.document import Where
 
@@ -73,9 +74,6 @@ def assignments(words: Sequence[Argument], name: str) -> Iterator[Setting]:
             yield Setting(canonical(found[1]), value, where, found[1], unset)
 
 
-_SBATCH = re.compile(r"^#SBATCH[ \t]+(--?[\w-]+)(?:[= \t]+(\S{1,80}))?", re.M)
-
-
 def read_gpus(settings: Settings, launch: Launch) -> None:
     """Read the number of GPUs from the options of a launcher."""
     settings.skip(*LAUNCHER, *FLAGS)
@@ -89,11 +87,14 @@ def read_gpus(settings: Settings, launch: Launch) -> None:
     launch.set("gpus", count * ranks[0], setting if ranks[0] == 1 else ranks[1])
 
 
-def read_batch_job(text: str, launch: Launch) -> None:
+def read_batch_job(script: Script, launch: Launch) -> None:
     """Read the number of GPUs from the `#SBATCH` lines of a script."""
     if "gpus" in launch.values:
         return
-    asked = Settings(_asked(text, launch.name))
+    asked = Settings(
+        Setting(canonical(name), value, Where(script.name, line), f"#SBATCH {name}")
+        for name, (value, line) in script.asked.items()
+    )
     nodes = asked.get("nodes", "N")
     ranks = asked.get("gpus_per_node", "gres", "ntasks_per_node")
     if nodes is None or ranks is None:
@@ -104,15 +105,6 @@ def read_batch_job(text: str, launch: Launch) -> None:
     ]
     if counts[0] and counts[1]:
         launch.set("gpus", counts[0] * counts[1], ranks)
-
-
-def _asked(text: str, name: str) -> Iterator[Setting]:
-    line, start = 1, 0
-    for found in _SBATCH.finditer(text):
-        line += text.count("\n", start, found.start())
-        start = found.start()
-        written = f"#SBATCH {found[1]}"
-        yield Setting(canonical(found[1]), found[2], Where(name, line), written)
 
 
 def _count(settings: Settings, names: Iterable[str]) -> tuple[int, Setting] | None:
@@ -142,15 +134,17 @@ def command_settings(
     Raises:
         SpecError: no command has them, or several that differ do.
     """
-    wanted = set(marks)
-    runs = [words for words in script.runs if words[0].text not in _PRINTS]
-    bare = [word for words in runs if _BARE.match(words[0].text) for word in words]
-    lists = [words for words in runs if not _BARE.match(words[0].text)]
-    found: list[list[Setting]] = []
-    for words in [*lists, bare]:
-        settings = [*read(words, script.name)]
-        if any(setting.name in wanted for setting in settings):
-            found.append(settings)
+    wanted, found = set(marks), []
+    for started in (script.runs[script.spare :], script.runs[: script.spare]):
+        runs = [words for words in started if words[0].text not in _PRINTS]
+        bare = [word for words in runs if _BARE.match(words[0].text) for word in words]
+        lists = [words for words in runs if not _BARE.match(words[0].text)]
+        for words in [*lists, bare]:
+            settings = [*read(words, script.name)]
+            if any(setting.name in wanted for setting in settings):
+                found.append(settings)
+        if found:
+            break
     if not found:
         kept = [*read(_kept(script), script.name)]
         found += [kept] if any(setting.name in wanted for setting in kept) else []
@@ -213,7 +207,10 @@ def read_command(
     script = read_script(text, launch.name)
     settings = Settings(command_settings(script, marks, read))
     read_gpus(settings, launch)
-    read_batch_job(text, launch)
+    read_batch_job(script, launch)
+    for setting in variables(script, *_LAUNCHERS["allocator"])[:1]:
+        expands = "expandable_segments:true" in str(setting.value).lower()
+        launch.set("training.expandable_segments", expands, setting)
     for file, (body, line) in script.files.items():
         launch.written[file] = "\n" * (line - 1) + body
     for line in script.undecided:

@@ -146,6 +146,9 @@ def _read_script(text: str, launch: Launch) -> Settings:
     settings = read_command(text, launch, NAMES["files"])
     if read_arguments(settings, launch, text):
         launch.has_one_value("transformers")
+    else:
+        launch.read_name(settings, "model_name_or_path")
+        launch.put("training.seq_len", settings.count(*OPTIONS["trainer"]["lengths"]))
     file = settings.file(*NAMES["files"])
     if file is not None and file not in launch.files:
         launch.files.append(file)

@@ -1,11 +1,8 @@
-"""Values in shell scripts: marks for what is not set, whole numbers, and tests."""
+"""Reads the commands that a shell script runs, and its variables; nothing is run."""
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -19,36 +16,18 @@ from meshwright.imports.launches.shell_text import (
     ShellText,
     Word,
 )
+from meshwright.imports.launches.shell_values import (
+    arithmetic,
+    holds,
+    joined,
+    mark,
+    unmarked,
+)
 from meshwright.imports.registry import MOST_OF_LAUNCH
 from meshwright.imports.text import check_length, fail
 
-LONGEST_ARITHMETIC = 200
-"""Most characters of `$((...))` and `$(expr ...)`."""
-
 _EXPR = re.compile(r"\$\([ \t]*expr[ \t]+([^()`]*)\)")
 """A sum by the program `expr`, of which each sign is a word."""
-
-MOST = 10**15
-"""Largest number that arithmetic makes."""
-
-_MARKED = re.compile(f"{MARK[0]}([^{MARK[1]}]*){MARK[1]}")
-
-_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-
-_NUMBERS: dict[str, Callable[[int, int], bool]] = {
-    "-eq": operator.eq,
-    "-ne": operator.ne,
-    "-gt": operator.gt,
-    "-ge": operator.ge,
-    "-lt": operator.lt,
-    "-le": operator.le,
-}
 
 
 def read_script(text: str, name: str) -> Script:
@@ -61,109 +40,8 @@ def read_script(text: str, name: str) -> Script:
     check_length(text, name, MOST_OF_LAUNCH)
     reader = _Reader(Script(name))
     reader.read(text.translate(dict.fromkeys(map(ord, MARK), "?")), 1)
+    reader.read_spare()
     return reader.script
-
-
-def mark(name: str) -> str:
-    """Return the mark for a value that the script does not have."""
-    return f"{MARK[0]}{name[:60]}{MARK[1]}"
-
-
-def unmarked(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return a text as the script has it, and the variables in it without a value."""
-    names = tuple(_MARKED.findall(text))
-    return _MARKED.sub(_written, text), names
-
-
-def _written(found: re.Match[str]) -> str:
-    name = found[1]
-    return name if name.startswith(("$", "`")) else f"${{{name}}}"
-
-
-def arithmetic(text: str, value: Callable[[str], str | None]) -> str | None:
-    """Return the value of a sum or product of whole numbers, None where unknown.
-
-    Args:
-        text: The text between `$((` and `))`.
-        value: Returns the value of a variable, None where it has none.
-    """
-    if len(text) > LONGEST_ARITHMETIC or MARK[0] in text:
-        return None
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        result = _evaluated(tree, value)
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return None
-    return str(result)
-
-
-def _evaluated(node: ast.expr, value: Callable[[str], str | None]) -> int:
-    """Return the value of a node.
-
-    Raises:
-        ValueError: it is no whole number, or a too large one.
-    """
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        result = node.value
-    elif isinstance(node, ast.Name):
-        result = int((value(node.id) or "")[:20])
-    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left, right = _evaluated(node.left, value), _evaluated(node.right, value)
-        result = _OPERATORS[type(node.op)](left, right)
-    else:
-        raise ValueError(ast.dump(node)[:60])
-    if abs(result) > MOST:
-        raise ValueError("too large")
-    return result
-
-
-def holds(words: Sequence[str]) -> bool | None:
-    """Return whether a test holds, None where only a run decides."""
-    if len(words) < 2 or words[0] not in ("[", "[[", "test", "!"):
-        return None
-    inside = [*words[1:]]
-    if words[0] == "!" or inside[0] == "!":
-        inner = holds(inside if words[0] == "!" else ["test", *inside[1:]])
-        return None if inner is None else not inner
-    if inside[-1] in ("]", "]]"):
-        inside.pop()
-    return _test(inside)
-
-
-def joined(tests: Sequence[bool | None], joins: Sequence[str]) -> bool | None:
-    """Return the result of tests that `&&` alone or `||` alone joins."""
-    signs = {*joins[: len(tests) - 1]}
-    if len(tests) == 1:
-        return tests[0]
-    if signs == {"|"}:
-        return True if True in tests else None if None in tests else False
-    if signs == {"&"}:
-        return False if False in tests else None if None in tests else True
-    return None
-
-
-def _test(words: list[str]) -> bool | None:
-    if words in (["-z"], ["-n"]):
-        return words == ["-z"]
-    if len(words) == 2 and words[0] in ("-z", "-n"):
-        is_empty = not words[1] or bool(_MARKED.fullmatch(words[1]))
-        return is_empty == (words[0] == "-z")
-    if len(words) == 3 and words[2] == "" and words[1] in ("=", "==", "!="):
-        return _test(["-n" if words[1] == "!=" else "-z", words[0]])
-    if len(words) != 3 or any(MARK[0] in word for word in words):
-        return None
-    left, sign, right = words
-    if sign in ("=", "=="):
-        return left == right
-    if sign == "!=":
-        return left != right
-    if sign in _NUMBERS and _is_number(left) and _is_number(right):
-        return _NUMBERS[sign](int(left), int(right))
-    return None
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 15
 
 
 _WORD = re.compile(rf"(?:{MARK[0]}[^{MARK[1]}]*{MARK[1]}|\S)+")
@@ -182,12 +60,17 @@ class Script:
 
     name: str
     runs: list[list[Argument]] = field(default_factory=list)
-    """The words of each command that it runs."""
+    """The words of each command that it runs, spare ones first."""
+    spare: int = 0
+    """How many it does not run itself: of functions that it does not call, and of
+    scripts that it writes."""
     variables: dict[str, list[Argument]] = field(default_factory=dict)
     undecided: list[int] = field(default_factory=list)
     """Lines of conditions with options behind them that were not decided."""
     files: dict[str, Argument] = field(default_factory=dict)
     """By name, the texts of files that it writes, as far as they stand in it."""
+    asked: dict[str, Argument] = field(default_factory=dict)
+    """What its lines of `#SBATCH` ask for, by option."""
 
 
 @dataclass
@@ -247,6 +130,40 @@ _DECLARES = ("export", "declare", "local", "readonly", "typeset", "env")
 _SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh")
 _LEADS = ("then", "else", "do", "{", "!", "time", "exec", "nohup")
 _ENDS = ("fi", "done", "}")
+_RESERVED = {*_LEADS, *_ENDS, "if", "elif", "while", "until", "for", "case", "function"}
+_FUNCTION = re.compile(r"[A-Za-z_][\w:.-]*", re.ASCII)
+_SUBMITS = ("sbatch", "srun", "qsub", "bsub", "salloc", *_SHELLS)
+"""Programs that run a script which stands in a file, or in a here-document."""
+
+_SUBMITTED = re.compile(r"\$\([ \t]*(?:sbatch|qsub|bsub)\b[^\n]{0,300}<<")
+"""A job that is submitted where its number is taken."""
+
+_BATCH = re.compile(r"^#SBATCH[ \t]+(--?[\w-]+)(?:[= \t]+(\S{1,80}))?", re.MULTILINE)
+
+_BATCH_VARIABLES = {
+    "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "--ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
+    "-n": ("SLURM_NTASKS", "SLURM_NPROCS"),
+    "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+    "--gpus-per-node": ("SLURM_GPUS_ON_NODE",),
+    "--gres": ("SLURM_GPUS_ON_NODE",),
+}
+"""The variables that Slurm sets to a number of its options."""
+
+
+class _Step(NamedTuple):
+    """A command of a function, as it was read."""
+
+    words: list[Word]
+    heredocs: list[Heredoc]
+    end: str
+
+
+def _is_function(word: Word) -> bool:
+    """Return whether a word may be the name of a function."""
+    is_name = word.is_plain and _FUNCTION.fullmatch(word.text) is not None
+    return is_name and word.text not in _RESERVED
 
 
 class _Reader:
@@ -263,21 +180,133 @@ class _Reader:
         self._inner_words = 0
         self._is_guarded: bool | None = False
         """Whether the next command is not run; None where only a run decides."""
+        self._functions: dict[str, list[_Step]] = {}
+        self._called: set[str] = set()
+        """Functions and written scripts that were run."""
+        self._header = ""
+        """The function whose body may come next."""
+        self._body: list[_Step] | None = None
+        """The commands of the function that is being read."""
+        self._groups = 0
+        """How many groups are open in it."""
 
     def read(self, text: str, line: int) -> None:
         if self._depth >= MOST_NESTING:
             fail(self.script.name, line, f"expected at most {MOST_NESTING} shells")
         self._depth += 1
+        self._read_batch(text, line)
         source = ShellText(text, self.script.name, line)
         for command in source.commands():
             if self._depth > 1:
                 self._count_inner(command)
-            self._heredocs, self._end = source.heredocs, source.end
-            self._command(command)
-            self._is_guarded = self._guard(command, source.end)
-            if self._branches and self._branches[-1].decided:
-                self._branches[-1].joins.append(source.end)
+            self._step(_Step(command, source.heredocs, source.end))
+        body, self._body, self._header = self._body or [], None, ""
+        for step in body:  # of a function whose end was not found
+            self._step(step)
         self._depth -= 1
+
+    def _read_batch(self, text: str, line: int) -> None:
+        """Keep what lines of `#SBATCH` ask for, and what Slurm makes of it."""
+        for found in _BATCH.finditer(text):
+            at = line + text.count("\n", 0, found.start())
+            value, unset = unmarked(found[2] or "")
+            self.script.asked[found[1]] = Argument(value, at)
+            number = value.rpartition(":")[2]
+            if number.isascii() and number.isdigit() and not unset:
+                for name in _BATCH_VARIABLES.get(found[1], ()):
+                    self.script.variables[name] = [Argument(number, at)]
+
+    def read_spare(self) -> None:
+        """Read functions that nothing calls, and scripts that are written alone.
+
+        What decides between functions is often known to a run only.
+        """
+        script = self.script
+        runs, script.runs, variables = script.runs, [], {**script.variables}
+        for name in [*self._functions]:
+            if name not in self._called:
+                self._call(name, [])
+        for name in [*script.files]:
+            self._read_file(name)
+        script.spare, script.variables = len(script.runs), variables
+        script.runs += runs
+
+    def _step(self, step: _Step) -> None:
+        if self._defines(step):
+            return
+        self._heredocs, self._end = step.heredocs, step.end
+        self._command(step.words)
+        self._is_guarded = self._guard(step.words, step.end)
+        if self._branches and self._branches[-1].decided:
+            self._branches[-1].joins.append(step.end)
+
+    def _defines(self, step: _Step) -> bool:
+        """Return whether a command is part of the definition of a function."""
+        words, opens = step.words, 0
+        while opens < len(words) and words[opens].text == "{":
+            opens += 1
+        if self._body is not None:
+            self._groups += opens - (words[0].text == "}")
+            if self._groups == 0:
+                self._functions[self._header] = self._body
+                self._body, self._header = None, ""
+            else:
+                self._body.append(step)
+            return True
+        is_named = step.end == "(" and len(words) == 1
+        names = words[1:2] if words[0].text == "function" else words[:is_named]
+        if names and not self._is_pattern and _is_function(names[0]):
+            self._header = names[0].text
+            rest = words[words.index(names[0]) + 1 :]
+            return not rest or self._defines(step._replace(words=rest))
+        if self._header and opens:
+            self._body, self._groups = [], opens
+            rest = words[opens:]
+            self._body += [step._replace(words=rest)] if rest else []
+            return True
+        self._header = ""
+        return False
+
+    @property
+    def _is_pattern(self) -> bool:
+        return bool(self._branches) and self._branches[-1].has_pattern_next
+
+    def _call(self, name: str, arguments: list[Argument]) -> None:
+        """Read the commands of a function with its arguments."""
+        self._called.add(name)
+        if self._depth >= MOST_NESTING:
+            return
+        self._depth += 1
+        before = self._give(arguments)
+        for step in self._functions[name]:
+            self._count_inner(step.words)
+            self._step(step)
+        self._take_away()
+        self.script.variables |= before
+        self._depth -= 1
+
+    def _give(self, arguments: list[Argument]) -> dict[str, list[Argument]]:
+        """Set the variables of arguments, and return those that were there."""
+        before = self._take_away()
+        self.script.variables["@"] = arguments
+        for at, argument in enumerate(arguments, 1):
+            self.script.variables[str(at)] = [argument]
+        return before
+
+    def _take_away(self) -> dict[str, list[Argument]]:
+        variables = self.script.variables
+        names = [name for name in variables if name == "@" or name.isdigit()]
+        return {name: variables.pop(name) for name in names}
+
+    def _read_file(self, name: str) -> bool:
+        """Read a script that this one writes; return whether the file is one."""
+        written = self.script.files.get(name.removeprefix("./"))
+        if written is None or not written.text.lstrip().startswith("#!"):
+            return False
+        if name not in self._called and self._depth < MOST_NESTING:
+            self._called.add(name)
+            self.read(written.text, written.line)
+        return True
 
     def _guard(self, command: list[Word], end: str) -> bool | None:
         """Return whether a test keeps the command behind `&&` or `||` from running."""
@@ -294,8 +323,7 @@ class _Reader:
 
     def _command(self, words: list[Word]) -> None:
         first = words[0].text if words[0].is_plain else ""
-        is_pattern = bool(self._branches) and self._branches[-1].has_pattern_next
-        if is_pattern and first != "esac":
+        if self._is_pattern and first != "esac":
             self._pattern(words)
             return
         if first in ("if", "while", "until", "case"):
@@ -386,10 +414,17 @@ class _Reader:
                 self.script.variables[words[-1].text] = [Argument(text, heredoc.line)]
             if target is None and words[0].text == "tee" and len(words) > 1:
                 target = words[-1]
+            is_run = any(word.text in _SUBMITS for word in words)
             if target is not None:
                 name, _ = unmarked(self._text(target))
-                text, _ = unmarked(self._text(heredoc.word))
-                self.script.files[name] = Argument(text, heredoc.line)
+                text = self._text(heredoc.word)
+                is_script = text.lstrip().startswith("#!")
+                text = text if is_script else unmarked(text)[0]
+                self.script.files[name.removeprefix("./")] = Argument(
+                    text, heredoc.line
+                )
+            elif is_run:
+                self.read(self._text(heredoc.word), heredoc.line)
 
     def _run(self, words: list[Argument]) -> None:
         texts = [word.text for word in words]
@@ -397,6 +432,15 @@ class _Reader:
             return
         if texts[0] == "eval":
             self.read(" ".join(texts[1:]), words[0].line)
+            return
+        if texts[0] in self._functions:
+            self._call(texts[0], words[1:])
+            return
+        if texts[0] == "shift" and "@" in self.script.variables:
+            self._give(self.script.variables["@"][1:])
+            return
+        named = texts if texts[0] in _SUBMITS else texts[:1]
+        if any(self._read_file(text) for text in named):
             return
         for at in range(len(words) - 2):
             is_shell = texts[at] in _SHELLS and texts[at + 1] in ("-c", "-lc", "-ec")
@@ -497,6 +541,8 @@ class _Reader:
             inner = self._inner(sum_, line)
             return [Argument(arithmetic(inner, self._known) or mark(text), line)]
         if text.startswith(("$(", "`")):
+            if _SUBMITTED.match(text):
+                self.read(text[2:-1], line)
             return [Argument(mark(text), line)]
         name = text[2:-1] if text.startswith("${") else text[1:]
         return self._variable(name, line)
@@ -513,7 +559,9 @@ class _Reader:
         rest = rest[3:] if rest.startswith(("[@]", "[*]")) else rest
         values = self.script.variables.get(name)
         if name in ("@", "*"):
-            return []
+            given, least = self.script.variables.get("@", []), rest[1:]
+            is_part = rest[:1] == ":" and least.isascii() and least.isdigit()
+            return given[int(least[:3]) - 1 :] if is_part and least != "0" else given
         default = _DEFAULT.fullmatch(rest)
         if rest and default is None:
             return [Argument(mark(inner), line)]
