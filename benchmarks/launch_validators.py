@@ -87,7 +87,7 @@ def _facts(spec: mw.Spec, plan: mw.Plan) -> dict[str, Any]:
         "capability": _capability(spec),
         "global_batch": spec.training.global_batch,
         "seq_len": spec.training.seq_len,
-        "has_pairs": spec.training.reference_model is not None,
+        "has_pairs": spec.training.has_reference,
         "parameters": total_params(spec.model),
         "n_layers": spec.model.n_layers,
         "d_model": spec.model.d_model,

@@ -22,7 +22,7 @@ ONE_WAY: dict[str, Any] = {
 }  # fmt: skip
 
 
-def best(reference: str | None, zero: int, **fields: Any) -> mw.PricedPlan:
+def best(reference: str, zero: int, **fields: Any) -> mw.PricedPlan:
     """Return the plan of a model of 8B on eight GPUs."""
     training = {"seq_len": 2048, "global_batch": 64, "reference_model": reference}
     question = {
@@ -44,7 +44,7 @@ def test_the_copy_is_sharded_as_what_is_trained(
     kept: str, zero: int, each: float
 ) -> None:
     without, beside = (
-        best(one, zero).stages[0].parts["weights"] for one in (None, kept)
+        best(one, zero).stages[0].parts["weights"] for one in ("none", kept)
     )
     assert (beside - without) * GIB == pytest.approx(each * PARAMS)
 
@@ -60,23 +60,22 @@ def test_beside_adapters_nothing_more_is_held() -> None:
             pins={**ONE_WAY, "zero": 0, "dp_shard": 1, "dp_replicate": 8},
             **given,
         )
-        for one in (None, "bf16")
+        for one in ("none", "bf16")
     )
     parts = [one.stages[0].parts["weights"] for one in (without, beside)]
     assert parts[0] == parts[1]
     assert beside.step_s > without.step_s
 
 
-def test_it_adds_a_forward_and_its_logits() -> None:
+def test_it_adds_a_forward_and_whole_ends() -> None:
     """Of forward, recomputed forward and backward, four thirds of what is computed."""
-    without, beside = best(None, 3), best("bf16", 3)
+    without, beside = best("none", 3), best("bf16", 3)
     compute = [one.time_parts["compute"] for one in (without, beside)]
     assert compute[1] / compute[0] == pytest.approx(4 / 3, rel=0.02)
     assert beside.time_parts["recompute"] == without.time_parts["recompute"]
-    logits = 2 * 2048 * 128_256 * 2
     more = [one.stages[0].parts["workspace"] for one in (without, beside)]
     ends = 2 * (2 * 128_256 * 4096 + 4096)
-    assert (more[1] - more[0]) * GIB == pytest.approx(logits + ends)
+    assert (more[1] - more[0]) * GIB == pytest.approx(ends)
 
 
 @pytest.mark.parametrize(
@@ -178,3 +177,29 @@ def test_exports_start_the_same_plan(tmp_path: Path, target: str) -> None:
     found = mw.import_file(next(tmp_path.glob("*.sh"))).fields
     assert found["training"]["reference_model"] == "bf16"
     assert found["pins"]["micro_batch"] == 2
+
+
+def test_scores_that_are_there_before_are_a_switch() -> None:
+    training = {"seq_len": 2048, "global_batch": 64, "reference_model": "bf16"}
+    question = {
+        "model": LLAMA,
+        "cluster": {"topology": "dgx-h100", "count": 1},
+        "framework": "fsdp",
+        "training": training,
+    }
+    told = {one.switch: one for one in mw.solve(mw.load(question, mw.Spec)).levers}
+    found = told["reference_model"]
+    assert "precompute_ref_log_probs" in found.option
+    assert found.gain == pytest.approx(1 / 3, abs=0.1)
+
+
+def test_its_logits_come_and_go_before_the_loss() -> None:
+    """They count where they are more than what the loss has beside its logits."""
+    logits_gib = 2 * 2048 * 128_256 * 2 / GIB
+    for loss_bytes, more_gib in ((12.0, 0.0), (0.5, 0.75 * logits_gib)):
+        given = {"training": {"loss_bytes": loss_bytes}}
+        without, beside = (
+            best(one, 2, **given).stages[0].parts["workspace"]
+            for one in ("none", "bf16")
+        )
+        assert beside - without == pytest.approx(more_gib)

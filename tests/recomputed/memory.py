@@ -303,9 +303,11 @@ def _at_the_end(case: Case) -> tuple[float, float]:
         whole_input += 4 * case.tokens * case.model.d_model
     own_gradient = stream / case.plan.tp if is_gathered else 0.0
     logits = _logits_at_once(case) * case.stream
-    at_loss = _logits_of_one(case) + whole_input
-    if case.training.reference_model is not None:
-        at_loss += logits
+    at_loss = _logits_of_one(case)
+    if case.training.has_reference:
+        # Both models have run, and neither loss nor gradients are there.
+        at_loss = max(at_loss, _read_by_the_head(case) + logits + logits)
+    at_loss += whole_input
     at_head = _read_by_the_head(case) + whole_input + logits + stream + own_gradient
     return at_loss, at_head
 

@@ -42,7 +42,7 @@ def fixed_copy(case: Case, shares: list[Share]) -> list[Share]:
 
     Adapters are left away instead: the model without them is what it was.
     """
-    kept = {"bf16": 2, "fp32": 4, None: 0}[case.training.reference_model]
+    kept = {"bf16": 2, "fp32": 4, "none": 0}[case.training.reference_model]
     if not kept or case.training.lora is not None:
         return []
     cast = 2 if kept == 4 and case.spec.framework == "fsdp" else 0

@@ -82,7 +82,7 @@ def _layer(step: Step, is_leading: bool, m: int) -> Iterator[Made]:
 
 def _as_often(step: Step, phase: str, made: list[Call]) -> list[Call]:
     """Twice where another model, which stays as it was, has forwards, too."""
-    is_twice = phase == "forward" and step.case.training.reference_model is not None
+    is_twice = phase == "forward" and step.case.training.has_reference
     return made + made if is_twice else made
 
 

@@ -88,7 +88,7 @@ def random_spec(
     if framework in ("generic", "ideal", "megatron") and not has_lora:
         model["mtp_layers"] = random.choice([0, 0, 1, 2])
     if framework not in ("megatron", "torchtitan") and not model.get("mtp_layers"):
-        training["reference_model"] = random.choice([None, None, "bf16", "fp32"])
+        training["reference_model"] = random.choice(["none", "none", "bf16", "fp32"])
     return Spec.model_validate(
         {
             "model": model,

@@ -109,7 +109,7 @@ class Step:
         end["optimizer"] += muon.joined_seconds(case) if is_further else 0.0
         passes = forward.parts, backward.parts
         again = found.again, found.mlp_again, whole_again_s
-        if case.training.reference_model is not None:
+        if case.training.has_reference:
             fetched_s = reference_copies(case, shares).forward
             calls = [*within("forward"), *traffic.zero(case, shares, "forward")]
             more = self.forward_only(found.forward, calls, fetched_s)
@@ -182,7 +182,7 @@ class Step:
     ) -> Parts:
         calls = [call for calls in calls_by_pass.values() for call in calls]
         moved, again_s = copies(self.case, shares), 0.0
-        if self.case.training.reference_model is not None:
+        if self.case.training.has_reference:
             # The forward is a third of it, and has messages of its own.
             again_s = reference_copies(self.case, shares).forward
             compute_s, hide_s = compute_s + compute_s / 3, hide_s + hide_s / 3

@@ -386,9 +386,10 @@ class LossMemory(NamedTuple):
 def loss_memory(job: Job, rows: Skeletons) -> LossMemory:
     """Return the memory of head and loss.
 
-    Logits of one part of the sequence are there at a time where the loss is chunked,
-    those of a frozen reference beside those of what is trained (trl f2cd577
-    trainer/dpo_trainer.py, `_compute_loss`).
+    Logits of one part of the sequence are there at a time where the loss is chunked.
+    Those of a frozen reference come and go between the forward of what is trained,
+    whose logits are there, and its loss (trl f2cd577 trainer/dpo_trainer.py,
+    `_compute_loss`).
 
     The head keeps the input of the final norm and of its matmul. Its backward holds the
     gradients of the logits in the compute precision, and that of its input; under
@@ -413,7 +414,7 @@ def loss_memory(job: Job, rows: Skeletons) -> LossMemory:
     peak = loss_peak(spec)
     beside = np.where(shards > 1, peak.parallel, peak.whole)
     held = numbers * (element + beside + gathering) + inputs
-    referred = (spec.training.forwards - 1) * numbers * element
-    at_loss = held + gathered + referred
+    forwards = spec.training.forwards * numbers * element + inputs
+    at_loss = np.maximum(held, forwards) + gathered
     gradients = numbers * element + hidden + np.where(is_split, hidden / tp, 0.0)
     return LossMemory(held=held, at_loss=at_loss, at_head=inputs + gathered + gradients)

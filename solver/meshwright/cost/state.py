@@ -114,7 +114,7 @@ def reference_state(spec: Spec) -> StateBytes | None:
     Beside adapters the model without them is the reference.
     """
     kept = spec.training.reference_model
-    if kept is None or spec.training.lora is not None:
+    if kept == "none" or spec.training.lora is not None:
         return None
     return _frozen(FROZEN_BYTES[kept])
 

@@ -129,7 +129,7 @@ PACKED_WIDTHS = {0.5: "4-bit", 1: "8-bit"}
 
 def _logits(spec: Spec, plan: Plan, each: int) -> Iterator[Tensor]:
     # Micro-batches beside a reference count both sequences of a pair.
-    counts_both = spec.training.reference_model is not None
+    counts_both = spec.training.has_reference
     tokens = (1 if counts_both else each) * _tokens(spec, plan)
     vocab, of_pairs = spec.model.vocab, " of pairs" if each > 1 or counts_both else ""
     shares = {1: ""} | ({plan.tp: f", split over {plan.tp}"} if plan.tp > 1 else {})

@@ -310,7 +310,7 @@ def _settings(training: Training, usual: Framework) -> Iterator[tuple[str, Any, 
     """Yield names of settings, what a spec says, and what its framework has."""
     yield "compile", training.compile, False
     yield "cuda_graphs", training.cuda_graphs, usual.has_cuda_graphs
-    yield "reference_model", training.reference_model, None
+    yield "reference_model", training.reference_model, "none"
     yield "loss_chunks", training.loss_chunks, usual.loss_chunks
     yield "loss_parallel", training.loss_parallel, usual.is_loss_parallel
     exchange, exchanges = training.context_exchange, usual.context_exchanges

@@ -112,8 +112,7 @@ def _settings(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
     word = program.kernels.get(kernel, kernel)
     yield Setting(program.names["attention"], word, "training.attention")
     yield from _recomputation(program, spec, plan)
-    reference = spec.training.reference_model
-    has_pairs = reference is not None
+    has_pairs = spec.training.has_reference
     if program is TRL and not has_pairs:
         chunks = loss_chunks(spec)
         loss, why = "chunked_nll" if chunks > 1 else "nll", "training.loss_chunks"
@@ -131,14 +130,14 @@ def _settings(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield from program.adapters(spec.training.lora, names)
     elif program is LLAMA_FACTORY:  # adapters are its default
         yield Setting("finetuning_type", "full", "training.lora, which is not given")
-    if reference is not None and program is TRL and spec.training.lora is None:
-        dtype = {"bf16": "bfloat16", "fp32": "float32"}[reference]
+    if has_pairs and program is TRL and spec.training.lora is None:
+        dtype = {"bf16": "bfloat16", "fp32": "float32"}[spec.training.reference_model]
         yield Setting("dtype", dtype, "training.reference_model")
     yield from program.of_pairs if has_pairs else program.always
 
 
 def _module(program: Trainer, spec: Spec) -> str:
-    has_pairs = spec.training.reference_model is not None
+    has_pairs = spec.training.has_reference
     return program.module_of_pairs if has_pairs else program.module
 
 
@@ -147,7 +146,7 @@ def _meant(spec: Spec, plan: Plan) -> Iterator[tuple[str, Any, str]]:
     training = spec.training
     yield "model", spec.model.details.hub or "YOUR_MODEL", "model.details.hub"
     yield "training.seq_len", training.seq_len, "training.seq_len"
-    if training.reference_model is None:
+    if not training.has_reference:
         yield "micro_batch", plan.micro_batch, "plan.micro_batch"
     else:
         yield "micro_batch", plan.micro_batch // 2, "plan.micro_batch, in pairs"
@@ -316,7 +315,7 @@ def _reference_refusals(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Re
     TRL loads it as what it trains, which FSDP alone keeps in fp32 beside 16 bits.
     """
     kept, field = spec.training.reference_model, "training.reference_model"
-    if kept is None or spec.training.lora is not None:
+    if spec.training.lora is not None:
         return
     if kept == "fp32" and program is not TRL:
         sentence = f"fp32 is not how {program.title} loads it; accepted: bf16"

@@ -25,6 +25,7 @@ from meshwright.frameworks.base.shared import (
     OFFLOADS_WHAT_IS_SHARDED,
     ONLY_1F1B,
     QUANTISES_FROZEN,
+    SCORES_BEFORE,
     WHOLE_EXPERTS,
     WHOLE_LAYERS_RECOMPUTED,
     ZERO_NEEDS_NO_PIPELINE,
@@ -201,6 +202,7 @@ PARTITION = Partition(
 )
 
 LEVERS = (
+    SCORES_BEFORE,
     Lever(
         "loss_chunks",
         loss_parts,

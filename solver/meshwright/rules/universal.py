@@ -255,7 +255,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "Megatron-LM swap the reference in, and run it over all micro-batches first",
         lambda spec, rows: np.bool_(framework_of(spec).has_reference) & (rows.pp == 1),
         "framework {spec.framework}, pp {pp}",
-        concerns=lambda spec: spec.training.reference_model is not None,
+        concerns=lambda spec: spec.training.has_reference,
     ),
     Rule(
         "pairs_whole",
@@ -263,7 +263,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "trl f2cd577 trainer/dpo_trainer.py: DataCollatorForPreference",
         lambda spec, rows: rows.micro_batch % 2 == 0,
         "micro_batch {micro_batch} mod 2 = {micro_batch % 2}",
-        concerns=lambda spec: spec.training.reference_model is not None,
+        concerns=lambda spec: spec.training.has_reference,
     ),
     Rule(
         "state_supported",

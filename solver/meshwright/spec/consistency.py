@@ -128,7 +128,7 @@ def _further_tokens(spec: Spec) -> Iterable[Problem]:
 
 
 def _reference(spec: Spec) -> Iterable[Problem]:
-    if spec.model.mtp_layers and spec.training.reference_model is not None:
+    if spec.model.mtp_layers and spec.training.has_reference:
         path = ("model", "mtp_layers")
         sentence = "beside training.reference_model, which predicts none; accepted: 0"
         yield Problem(path, spec.model.mtp_layers, sentence)

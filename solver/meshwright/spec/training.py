@@ -191,7 +191,7 @@ AttentionKernel = Literal[
 2023, the library of the GPU's vendor (cuDNN for GPUs of NVIDIA), or the
 memory-efficient one that PyTorch takes beside a mask."""
 
-ReferenceWeights = Literal["bf16", "fp32"]
+ReferenceWeights = Literal["none", "bf16", "fp32"]
 
 IndexerLoss = Literal["picked", "all", "none"]
 """Tokens over which a loss compares an indexer with attention."""
@@ -375,8 +375,8 @@ class Training(SpecModel):
         description="Freezes all weights and trains adapters beside them; a number is "
         "their rank.",
     )
-    reference_model: ReferenceWeights | None = Field(
-        None,
+    reference_model: ReferenceWeights = Field(
+        "none",
         description="In which a frozen copy of the model is kept that runs forward "
         "over each micro-batch (DPO), sharded as what is trained; beside lora it is "
         "the model without adapters, and takes no memory.",
@@ -452,9 +452,14 @@ class Training(SpecModel):
     )
 
     @property
+    def has_reference(self) -> bool:
+        """Return whether a frozen copy of the model runs beside what is trained."""
+        return self.reference_model != "none"
+
+    @property
     def forwards(self) -> int:
-        """Return the forwards of a micro-batch: a frozen reference has one more."""
-        return 1 + (self.reference_model is not None)
+        """Return the forwards of a micro-batch: a reference has one more."""
+        return 2 if self.has_reference else 1
 
     @model_validator(mode="after")
     def _check_state(self) -> Training:

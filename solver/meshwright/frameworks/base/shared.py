@@ -96,7 +96,7 @@ def loss_parts(spec: Spec) -> tuple[Setting, ...]:
 
     Losses that compare pairs of answers with a reference come whole.
     """
-    if spec.training.reference_model is not None:
+    if spec.training.has_reference:
         return ()
     pinned = spec.pins.micro_batch
     sequences = pinned.single if pinned is not None else None
@@ -155,6 +155,18 @@ def quantised_lora(spec: Spec) -> tuple[Setting, ...]:
     return ("nf4",) if lora is not None and not lora.is_quantised else ()
 
 
+def without_reference(spec: Spec) -> tuple[Setting, ...]:
+    """Return that no reference runs, where one does."""
+    return ("none",) if spec.training.has_reference else ()
+
+
+SCORES_BEFORE = Lever(
+    "reference_model",
+    without_reference,
+    "DPOConfig(precompute_ref_log_probs=True), which scores the data once, before",
+    "trl trainer/dpo_trainer.py: _precompute_ref_logps",
+)
+
 QUANTISES_FROZEN = Lever(
     "lora.weights",
     quantised_lora,
@@ -165,6 +177,7 @@ QUANTISES_FROZEN = Lever(
 )
 
 SCRIPT_LEVERS = (
+    SCORES_BEFORE,
     Lever(
         "loss_chunks",
         loss_parts,
