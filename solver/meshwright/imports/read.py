@@ -144,7 +144,7 @@ def read_launch(path: Path, kind: str | None = None) -> Launch:
     launch.settle_pairs()
     if not launch.framework and launch.unsharded:
         launch.assume(launch.unsharded)
-        if path.suffix in (".yaml", ".yml"):
+        if path.suffix in (".yaml", ".yml") or launch.kind == "accelerate":
             told = "names neither FSDP nor DeepSpeed, so taken as replicas"
             launch.unset.append(f"{launch.name}: {told} (zero=0, offload=none)")
     return launch

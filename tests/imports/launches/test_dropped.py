@@ -559,6 +559,24 @@ def test_a_file_is_found_where_programs_are_started(
     assert read_launch(Path("../examples/sft.yaml")).value("zero") is None
 
 
+def test_accelerate_without_a_configuration_starts_replicas(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "accelerate launch --mixed_precision bf16 --num_processes 8 finetune.py "
+        "--model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1 "
+        "--attn_implementation flash_2 --use_lora --use_qlora --lora_rank 64\n"
+    )
+    launch = read_launch(script)
+    assert (launch.value("gpus"), launch.value("zero")) == (8, 0)
+    assert (launch.value("precision"), launch.preset) == ("bf16", "qwen3-8b")
+    assert launch.value("training.attention") == "flash2"
+    adapters = [launch.value(f"training.lora.{name}") for name in ("rank", "weights")]
+    assert (adapters, launch.unknown) == ([64, "nf4"], [])
+    assert any("names neither FSDP nor DeepSpeed" in told for told in launch.notes())
+    script.write_text(script.read_text().replace("\n", " --deepspeed absent.json\n"))
+    assert read_launch(script).value("zero") is None
+
+
 def test_matrices_trained_beside_adapters_are_told(tmp_path: Path) -> None:
     file = tmp_path / "sft.yaml"
     plain = "base_model: a/b\nsequence_len: 2048\nadapter: lora\nlora_r: 8\n"

@@ -10,6 +10,7 @@ from meshwright.imports.launches.command import read_command, variables
 from meshwright.imports.launches.hf_trainers import (
     BY_ACCELERATE,
     IN_PYTHON,
+    MARKS,
     named_config,
     program_of,
     read_arguments,
@@ -131,6 +132,10 @@ def _read_deepspeed(settings: list[Setting], launch: Launch) -> Settings:
 BY_OPTIONS = ("use_fsdp", "multi_gpu")
 """Options of `accelerate launch` that stand in the place of a configuration."""
 
+ALONE = ("num_processes", "num_machines", "mixed_precision")
+"""Options that it has beside no configuration, too: replicas, but for the file that
+`accelerate config` may have left at home."""
+
 
 def _read_options(settings: Settings, launch: Launch) -> None:
     """Read what a configuration would say from options, `--fsdp_version 2`."""
@@ -151,7 +156,8 @@ SHARDS = "fsdp_"
 
 def _read_script(text: str, launch: Launch) -> Settings:
     script = read_script(text, launch.name)
-    settings = read_command(text, launch, (CONFIG, OF_DEEPSPEED, *BY_OPTIONS))
+    marks = (CONFIG, OF_DEEPSPEED, *BY_OPTIONS, *ALONE, *MARKS)
+    settings = read_command(text, launch, marks)
     settings.add(variables(script, STEPS))
     launch.read(settings, NAMES["job"])
     read_arguments(settings, launch, text)
@@ -163,6 +169,9 @@ def _read_script(text: str, launch: Launch) -> Settings:
     launch.files += [found for found in (file, of_deepspeed) if found is not None]
     if not launch.files and any(name in settings for name in BY_OPTIONS):
         _read_options(settings, launch)
+    elif not launch.files:
+        launch.usual = "fsdp"
+        launch.unsharded |= OPTIONS["trainer"]["unsharded"]
     read_program(text, launch)
     if named := named_config(text, launch.name):
         launch.files.append(named)

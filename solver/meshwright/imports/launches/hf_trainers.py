@@ -360,7 +360,7 @@ def _read_adapters(
         program: The one whose defaults count; none where the file is not all of it.
     """
     kind = settings.get("adapter", "finetuning_type", "tuner_type", "train_type")
-    is_lora = settings.is_on("use_peft") is not None
+    is_lora = settings.is_on("use_peft", "use_lora", "use_qlora") is not None
     if kind is not None and str(kind.value) in ("lora", "qlora"):
         is_lora = True
     elif kind is not None and kind.value not in (None, "full"):
