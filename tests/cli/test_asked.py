@@ -590,3 +590,19 @@ def test_cards_that_make_no_cluster_are_refused(
         cluster_of(Asked(cluster=str(path)))
     said = cluster_of(Asked(cluster=str(path), gpu="v100-sxm-16gb"))
     assert said == {"gpu": "v100-sxm-16gb", "count": 2}
+
+
+def test_a_number_of_gpus_that_may_be_meant_as_hosts_is_told(tmp_path: Path) -> None:
+    job = ["--framework", "fsdp", "--seq-len", "512", "--batch", "8"]
+    asked = ["--model", "gpt-1.3b", "--set", "cluster.count=2", *job]
+    told = "note: --set cluster.count=2: 2 GPUs in the place of 8; --count counts 8 at"
+    done = run("solve", "--cluster", "8xH100", *asked)
+    assert told in done.stderr
+    assert "on 2 x h100" in done.stdout
+    assert "in the place of" not in run("solve", "--cluster", "dgx-h100", *asked).stderr
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "model: gpt-1.3b\ncluster: 8xH100\nframework: fsdp\n"
+        "training: {seq_len: 512, global_batch: 8}\n"
+    )
+    assert told in run("solve", str(spec), "--set", "cluster.count=2").stderr

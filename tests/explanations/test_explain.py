@@ -192,6 +192,21 @@ def test_micro_batches_follow_a_field_that_is_left_open() -> None:
     assert larger.step_s == pytest.approx(alone.plan.step_s, rel=1e-3)
 
 
+def test_a_change_that_gains_nothing_to_speak_of_is_left_out(tmp_path: Path) -> None:
+    """On one GPU the stage of ZeRO changes a step by less than its last digit."""
+    file = tmp_path / "spec.yaml"
+    file.write_text(
+        "model: llama3-8b\ncluster: 1xRTX3090\nframework: deepspeed\ntraining: "
+        "{seq_len: 2048, global_batch: 16, lora: {rank: 16, weights: nf4}}\n"
+    )
+    told = EXPLAINER.plan(mw.load(file, mw.Spec), read_plan("zero=1,offload=optimizer"))
+    assert told.best is not None
+    assert told.best.optimum is not None
+    assert told.plan is not None
+    assert told.best.optimum.step_s <= told.plan.step_s
+    assert told.helps == ()
+
+
 def test_the_change_that_gains_most_says_how_much() -> None:
     explanation = explained("llama2-13b-8xa100", "tp=8")
     assert explanation.plan is not None

@@ -32,6 +32,9 @@ LIMITS = (LINK_SHARE, TP_LINK)
 FASTER = 1 - 1e-9
 """A plan counts as faster below this share of a step time: less is rounding."""
 
+NOTICED = 1 - 5e-4
+"""A change of a plan is worth a word below this share of its step: less is 0.0%."""
+
 USER_RULE = "rules."
 """How names of the user's rules start among those of all decisions."""
 

@@ -20,10 +20,10 @@ from meshwright.explanations.conflict import (
     solve_only_decisions,
 )
 from meshwright.explanations.decisions import (
-    FASTER,
     HOST_MEMORY,
     LIMITS,
     MEMORY,
+    NOTICED,
     edit_to_plan,
     with_pins,
     without_decisions,
@@ -443,7 +443,7 @@ class Explainer:
         They change to what is recommended then, or to the fastest where that alone is
         faster than the plan. Micro-batches follow them, which the batch decides.
         """
-        changes, most_s = [], priced.step_s * FASTER
+        changes, most_s = [], priced.step_s * NOTICED
         for name in (name for name, value in plan if value is not None):
             freed = without_decisions(asked, [f"pins.{name}", "pins.microbatches"])
             best = self._solve_briefly(freed).best

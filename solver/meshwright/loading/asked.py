@@ -7,6 +7,7 @@ with a note. A question can be saved as a spec.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -158,7 +159,10 @@ def ask(
     if asked.gpus is not None:
         _put_gpus(document, asked, files)
     for text in asked.set:
+        before = copy.copy(document.data.get("cluster"))
         _set(document, text)
+        if asked.cluster is not None or isinstance(before, str):
+            notes += _counted(before, document, text)
     cluster = document.data.get("cluster")
     if asked.cluster and isinstance(cluster, dict) and "scale_out" in cluster:
         speed = cluster["scale_out"]["gb_s"]
@@ -274,6 +278,18 @@ def _set(document: Document, text: str) -> None:
             told = f"{'.'.join(map(str, path[:end]))} is a name here; set all of it"
             raise SpecError(f"{place}: {told}")
     document.graft(path, parse_yaml(value, place, has_lines=False))
+
+
+def _counted(before: Any, document: Document, text: str) -> Iterator[str]:
+    """Yield a note where a number of GPUs alone is set, which may be meant as hosts."""
+    now = document.value(("cluster",))
+    is_alone = isinstance(now, dict) and "gpu" in now and "topology" not in now
+    if is_alone and before is not None and text.startswith("cluster.count"):
+        had = before if isinstance(before, dict) else named_cluster(str(before))
+        if had.get("count") is not None:
+            many = f"{now['count']} GPUs in the place of {had['count']}"
+            told = f"{option('count')} counts {had['count']} at a time"
+            yield f"{option('set', printable(text[:60]))}: {many}; {told}"
 
 
 def _put(document: Document, path: FieldPath, option: str, value: Any) -> None:

@@ -70,7 +70,9 @@ FIXED_HERE = (
     "budget or a deadline ranks all"
 )
 
-FIXED_IN_SERVING = "specs with inference take one number"
+FIXED_IN_SERVING = (
+    "specs with inference take one number: ask once for each, as with cluster.count: 2"
+)
 
 OR_INFERENCE = "; or inference, to serve the model"
 
