@@ -431,6 +431,18 @@ def test_logits_of_a_pair_of_answers_are_known(
     assert ("Part that does not fit: none that is modelled" in lines) != is_pair
 
 
+@pytest.mark.parametrize(("gpu", "is_told"), [("h100", False), ("mi300x", True)])
+def test_a_gpu_of_another_size_than_ran_out_is_told(
+    tmp_path: Path, gpu: str, is_told: bool
+) -> None:
+    log, script = tmp_path / "run.log", tmp_path / "train.py"
+    log.write_text(DPO.format(""))
+    script.write_text(TRAINER.format("SFT"))
+    told = mw.diagnose(log, launch=script, gpu=gpu, count=2)
+    note = "has 79.1 GiB, and mi300x-192gb of the cluster 192.0"
+    assert any(note in line for line in told.log.missing) == is_told
+
+
 def test_a_step_that_no_gpu_is_fast_enough_for_is_told(tmp_path: Path) -> None:
     """8e9 parameters x 6 x 262,144 tokens are 1.6 s of eight H100 at 989 TFLOP/s."""
     log, script = tmp_path / "run.log", tmp_path / "train.py"

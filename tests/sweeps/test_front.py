@@ -214,6 +214,8 @@ def test_ways_that_are_pinned_in_stay(tmp_path: Path) -> None:
     for one in rows:
         assert one.plan is not None
         assert (one.plan.tp, one.plan.recompute) == (2, "full")
+    # The first has every technique that it likes.
+    assert rows[0].axes == {"without": "nothing"}
 
 
 def test_gpus_are_tried_from_one_copy_to_all(tmp_path: Path) -> None:

@@ -200,6 +200,9 @@ def diagnose_run(
     return diagnosis(run, options, tuple(doubts))
 
 
+NEARLY = 1.1
+"""How many times the memory that PyTorch prints may be that of the same GPU."""
+
 BY_SIZE = "micro-batch {}: logits of it have the size that could not be allocated"
 
 
@@ -356,6 +359,13 @@ def _contradictions(log: TrainingLog, spec: Spec) -> Iterator[str]:
     gpu = spec.cluster.topology.gpu.name
     if (named := catalog.meant(catalog.GPUS, log.gpu)) not in (None, gpu):
         yield f"the log ran on {named}, and the cluster has {gpu}"
+    event, has_gib = log.out_of_memory, spec.cluster.topology.gpu.memory_gib
+    ran_gib = event.capacity_gib if event is not None else None
+    if ran_gib and not 1 / NEARLY < ran_gib / has_gib < NEARLY:
+        yield (
+            f"the GPU that ran out of memory has {ran_gib:.1f} GiB, and {gpu} of the "
+            f"cluster {has_gib:.1f}: is it another?"
+        )
     rate, steps = log.tokens_per_s_per_gpu, log.steps
     if rate and steps:
         tokens = spec.training.global_batch * spec.training.seq_len

@@ -395,7 +395,7 @@ def _solved(
     if None in pins.values():
         return
     pinned = spec.having("pins", **pins)
-    row = solve(Case(spec.title, {"without": " ".join(names)}, pinned))
+    row = solve(Case(spec.title, {"without": " ".join(names) or "nothing"}, pinned))
     if row.step_s is not None:
         yield row.step_s, names, row
 
