@@ -208,6 +208,9 @@ def test_repairs_that_buy_machines_come_after_other_numbers_and_buy_the_fewest()
     }
     told = explain_serving(mw.load(fields, ServingSpec), None, Options())
     names = [repair.edit.split(":")[0] for repair in told.repairs]
+    kinds = {one.edit.split(":")[0]: one.changes for one in told.repairs}
+    assert kinds["cluster.count"] == "machines"
+    assert kinds["inference.precision"] == "precision"
     assert names[0] == "inference.kv_precision"
     assert names.count("cluster.count") == 1
     assert names.index("cluster.count") > names.index("inference.precision")

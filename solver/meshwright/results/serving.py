@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -226,10 +226,22 @@ class ServingOutcome(Result):
             raise refused(cls.__name__, error) from None
 
 
+ServingChanges = Literal[
+    "decision", "precision", "machines", "hardware", "safety", "load"
+]
+"""Kinds of repairs, in the order of what they ask of a person."""
+
+
 class ServingRepair(SpecModel):
     """An edit of the spec after which a plan exists, and the best plan after it."""
 
     edit: str
+    changes: ServingChanges = Field(
+        "decision",
+        description="The kind of change, in the order of what it asks of a person: to "
+        "leave open what was decided, other numbers, more machines of the same kind, "
+        "other hardware, less memory in reserve, to serve less at once.",
+    )
     best: PricedServing
 
 

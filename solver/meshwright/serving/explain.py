@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from typing import get_args
 
 from meshwright.deadline import Interrupt
 from meshwright.explanations.compare import part_differences
@@ -28,6 +29,7 @@ from meshwright.results.outcome_parts import Conflict, Constraint
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving import (
     MarginalValue,
+    ServingChanges,
     ServingExplanation,
     ServingOutcome,
     ServingRepair,
@@ -168,6 +170,9 @@ def conflict_of(
     return Conflict(rules=rules, is_minimal=True, witness=witness)
 
 
+KINDS: tuple[ServingChanges, ...] = get_args(ServingChanges)
+
+
 def repairs(
     spec: ServingSpec, constraints: Sequence[Constraint], fullest: StageMemory | None
 ) -> list[ServingRepair]:
@@ -175,21 +180,23 @@ def repairs(
 
     Among those that ask alike, the best plan is first.
     """
-    kinds = enumerate(_kinds_of_edits(constraints, fullest))
+    kinds = zip(KINDS, _kinds_of_edits(constraints, fullest), strict=True)
     edits = [(kind, edit) for kind, alike in kinds for edit in alike]
     for size in range(1, MOST_EDITS + 1):
         found = []
         for chosen in combinations(edits, size):
-            repair = _repaired(spec, [edit for _, edit in chosen])
+            asks = max(KINDS.index(kind) for kind, _ in chosen)
+            repair = _repaired(spec, [edit for _, edit in chosen], KINDS[asks])
             if repair is not None:
-                asks = max(kind for kind, _ in chosen)
                 found.append((asks, repair.best.objective_s, repair))
         if found:
             return [repair for *_, repair in sorted(found, key=lambda one: one[:2])]
     return []
 
 
-def _repaired(spec: ServingSpec, edits: Sequence[Edit]) -> ServingRepair | None:
+def _repaired(
+    spec: ServingSpec, edits: Sequence[Edit], kind: ServingChanges
+) -> ServingRepair | None:
     """Return the best plan after some edits, one on top of the other, if any fits."""
     words: list[str] = []
     for edit in edits:
@@ -201,7 +208,7 @@ def _repaired(spec: ServingSpec, edits: Sequence[Edit]) -> ServingRepair | None:
     best = solve_serving(spec).best
     if best is None:
         return None
-    return ServingRepair(edit=" and ".join(words), best=best)
+    return ServingRepair(edit=" and ".join(words), changes=kind, best=best)
 
 
 def _kinds_of_edits(
@@ -209,8 +216,7 @@ def _kinds_of_edits(
 ) -> Iterator[list[Edit]]:
     """Yield the edits to try by kind, in the order of what they ask of a person.
 
-    They are decisions to leave open, other numbers, machines, other hardware, less
-    reserve, and to serve less.
+    There is a list for each of `KINDS`.
     """
     yield [
         partial(_open, constraint.rule)
