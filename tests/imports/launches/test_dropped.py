@@ -586,6 +586,27 @@ def test_matrices_trained_beside_adapters_are_told(tmp_path: Path) -> None:
     assert "trained whole beside adapters" in told
 
 
+def test_kernels_of_adapters_are_read_where_all_are_there(tmp_path: Path) -> None:
+    file = tmp_path / "sft.yaml"
+    plain = (
+        "base_model: a/b\nsequence_len: 2048\nadapter: qlora\nlora_r: 8\n"
+        "gradient_checkpointing: offload\ngradient_checkpointing_kwargs: "
+        "{use_reentrant: true}\nlora_qkv_kernel: true\nlora_mlp_kernel: true\n"
+    )
+    for more, expected in (
+        ("lora_o_kernel: true\n", "fused"),
+        ("lora_o_kernel: true\nlora_dropout: 0\n", "fused"),
+        ("lora_o_kernel: true\nlora_dropout: 0.05\n", None),
+        ("", None),
+    ):
+        file.write_text(plain + more)
+        launch = read_launch(file)
+        assert launch.value("training.lora.adapters") == expected
+        told = [one for one in launch.unjudged if "_kernel: true" in one]
+        assert (not told) == bool(expected)
+        assert launch.unknown == []
+
+
 def test_ulysses_under_accelerate_splits_sequences(tmp_path: Path) -> None:
     file = tmp_path / "ulysses.yaml"
     file.write_text(

@@ -383,6 +383,18 @@ def _read_adapters(
             launch.set("training.lora.weights", weights, setting)
     if bits is not None and (frozen := NAMES["bits"].get(str(bits.value))):
         launch.set("training.lora.weights", frozen, bits)
+    _read_fused_adapters(settings, launch)
+
+
+def _read_fused_adapters(settings: Settings, launch: Launch) -> None:
+    """Read Axolotl's kernels of adapters, which are Unsloth's and drop no input."""
+    kernels = [*filter(None, map(settings.is_on, NAMES["fused_adapters"]))]
+    drops = launch.value("training.lora.dropout")
+    if len(kernels) == len(NAMES["fused_adapters"]) and not drops:
+        launch.set("training.lora.adapters", "fused", kernels[0])
+    else:
+        for kernel in kernels:
+            launch.is_not_judged(kernel, "adapters are priced apart from matrices")
 
 
 def _read_sharding(settings: Settings, launch: Launch) -> bool:
@@ -437,11 +449,11 @@ def _read_recompute(
     """
     name, is_full = program.recomputes
     setting = settings.get(name)
+    reentrant = settings.is_on("gradient_checkpointing_kwargs.use_reentrant")
     if setting is not None and _leaving(setting):
         launch.set("recompute", "full", setting)
         return
     found = settings.flag(name)
-    reentrant = settings.is_on("gradient_checkpointing_kwargs.use_reentrant")
     if found is not None and found[0] == is_full:
         launch.set("recompute", "full", found[1])
         if reentrant is not None and has_fsdp:
