@@ -251,7 +251,7 @@ def test_a_launch_without_a_number_is_not_judged_and_no_error(
 def test_a_batch_by_the_rank_is_judged_as_explain_judges_it(
     folder: Path, cluster: str, code: int
 ) -> None:
-    lines = LLAMA_FACTORY.replace("batch_size: 2", "batch_size: 16")
+    lines = LLAMA_FACTORY.replace("batch_size: 2", "batch_size: 8")
     (folder / "lora.yaml").write_text(lines)
     judged = run("check", "lora.yaml", "--cluster", cluster)
     explained = run("explain", "--plan", "lora.yaml", "--cluster", cluster)
@@ -272,3 +272,18 @@ def test_commands_of_engines_say_how_these_are_asked_about(
     assert "serve.sh: starts an engine, which is asked about by `inference`" in told
     told = refused("import", "missing.sh")
     assert "missing.sh: no such file" in told
+
+
+def test_a_launch_whose_files_are_elsewhere_is_asked_for_its_model(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("accelerate launch --config_file absent.yaml train.py\n")
+    words = ["explain", "--plan", str(script), "--gpu", "h100", "--count", "2"]
+    done = run(*words)
+    assert (done.code, "internal error" in done.stderr) == (2, False)
+    assert "--model: missing, and not in" in done.stderr
+    done = run(*words, "--model", "gpt-1.3b", "--batch", "8", "--seq-len", "512")
+    assert "assumed the framework fsdp" in done.stderr
+    assert "no such file beside it" in done.stderr
+    assert "fsdp, bf16, sequence 512" in done.stdout

@@ -243,7 +243,7 @@ def question_of(
     if launch.usual and asked.framework is None and "framework" not in fields:
         fields["framework"] = launch.usual
         notes.append(f"assumed the framework {launch.usual}; say {option('framework')}")
-    is_open = asked.batch is None and "global_batch" not in fields["training"]
+    is_open = asked.batch is None and "global_batch" not in fields.get("training", {})
     if is_open and gpus and (batch := batch_of(launch, gpus)):
         notes.append(told_batch(launch, batch))
         asked = replace(asked, batch=batch)

@@ -156,6 +156,7 @@ SHARDS = "fsdp_"
 
 def _read_script(text: str, launch: Launch) -> Settings:
     script = read_script(text, launch.name)
+    launch.usual = "fsdp"
     marks = (CONFIG, OF_DEEPSPEED, *BY_OPTIONS, *ALONE, *MARKS)
     settings = read_command(text, launch, marks)
     settings.add(variables(script, STEPS))
@@ -170,7 +171,6 @@ def _read_script(text: str, launch: Launch) -> Settings:
     if not launch.files and any(name in settings for name in BY_OPTIONS):
         _read_options(settings, launch)
     elif not launch.files:
-        launch.usual = "fsdp"
         launch.unsharded |= OPTIONS["trainer"]["unsharded"]
     read_program(text, launch)
     if named := named_config(text, launch.name):
