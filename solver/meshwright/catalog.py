@@ -53,9 +53,15 @@ _SECTIONS = {
 _OF_A_MODEL = {
     *("hf", "base", "instruct", "chat", "it", "pt", ""),
     *("bf16", "fp16", "fp8", "nf4", "nvfp4", "awq", "gptq", "bnb", "4bit", "8bit"),
-    *("dequantized", "unsloth"),
+    *("int4", "int8", "dequantized", "unsloth"),
 }
 """Words in the names of models that say nothing about their shape."""
+
+_QUANTISED = {
+    **{"int8": "int8", "8bit": "int8", "gptq": "gptq", "awq": "gptq"},
+    **{"bnb": "nf4", "4bit": "nf4", "nf4": "nf4"},
+}
+"""How frozen weights are kept, by a word in a checkpoint's name; the first counts."""
 
 _VENDORS = {"nvidia", "amd", "instinct", "tesla", "geforce"}
 """Words in the names of GPUs that say nothing about the product."""
@@ -168,6 +174,12 @@ def meant(kind: str, name: str) -> str | None:
         return bundled(kind, name).stem if name else None
     except SpecError:
         return None
+
+
+def weights_of(name: str) -> str | None:
+    """Return how a checkpoint keeps frozen weights, if its name says so."""
+    words = {*re.split(r"[^a-z0-9]+", name.lower()[:LONGEST])}
+    return next((kept for word, kept in _QUANTISED.items() if word in words), None)
 
 
 def _meant(kind: str, name: str, known: dict[str, str]) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from pathlib import Path
@@ -249,10 +248,6 @@ def _resolve_model(document: Document, files: Files) -> list[str]:
     return [*notes, *_quantised(named, document)]
 
 
-QUANTISED = {"bnb": "nf4", "4bit": "nf4", "nf4": "nf4", "gptq": "gptq", "awq": "gptq"}
-"""How frozen weights are kept, by a word in the name of a checkpoint."""
-
-
 def _quantised(named: Any, document: Document) -> Iterator[str]:
     """Yield a note where adapters train on a checkpoint that its name says is small."""
     training = document.data.get("training")
@@ -261,13 +256,11 @@ def _quantised(named: Any, document: Document) -> Iterator[str]:
         return
     if isinstance(lora, dict) and "weights" in lora:
         return
-    for word in re.split(r"[^a-z0-9]+", named.lower()[:200]):
-        if kept := QUANTISED.get(word):
-            yield (
-                f"{printable(named)}: frozen weights are taken in 16 bits; to have "
-                f"them as its name says: training.lora.weights: {kept}"
-            )
-            return
+    if kept := catalog.weights_of(named):
+        yield (
+            f"{printable(named)}: frozen weights are taken in 16 bits; to have them as "
+            f"its name says: training.lora.weights: {kept}"
+        )
 
 
 class _HasCluster(BaseModel):

@@ -848,3 +848,52 @@ def test_a_padded_vocabulary_counts_where_no_other_is_said(
 ) -> None:
     """Megatron-LM prints both among its arguments, the first often as None."""
     assert launch_of(tmp_path, options).value("model.vocab") == vocab
+
+
+AXOLOTL = "base_model: a/Llama-3.1-8B\nmicro_batch_size: 1\nsequence_len: 2048\n"
+
+
+def read_yaml_file(folder: Path, text: str) -> Launch:
+    file = folder / "train.yaml"
+    file.write_text(text)
+    return read_launch(file)
+
+
+def test_axolotl_trains_the_16_bit_weights_that_it_loads(tmp_path: Path) -> None:
+    def master(more: str) -> str | None:
+        launch = read_yaml_file(tmp_path, AXOLOTL + more)
+        word: str | None = launch.value("training.master_weights")
+        return word
+
+    assert master("bf16: auto\noptimizer: paged_adamw_8bit\n") == "none"
+    assert master("adapter: lora\nlora_r: 8\n") is None
+    for other in ("fp16: true\n", "optimizer: adafactor\n"):
+        assert master(other) is None
+    for sharded in ("fsdp: [full_shard, auto_wrap]\n", "deepspeed: absent.json\n"):
+        assert master(sharded) is None
+
+
+def test_the_length_of_older_trl_is_read(tmp_path: Path) -> None:
+    trl = "model_name_or_path: a/b\nper_device_train_batch_size: 2\n"
+    for name in ("max_seq_length", "max_length"):
+        launch = read_yaml_file(tmp_path, f"{trl}{name}: 2048\nmodel_revision: main\n")
+        assert launch.value("training.seq_len") == 2048
+        assert not launch.unknown
+
+
+def test_the_name_of_a_checkpoint_says_how_it_keeps_frozen_weights(
+    tmp_path: Path,
+) -> None:
+    for name, kept in (
+        ("TechxGenus/Meta-Llama-3-8B-Instruct-AWQ", "gptq"),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "int8"),
+        ("hugging-quants/Meta-Llama-3.1-405B-BNB-NF4-BF16", "nf4"),
+        ("meta-llama/Meta-Llama-3-8B", None),
+    ):
+        text = AXOLOTL.replace("a/Llama-3.1-8B", name)
+        launch = read_yaml_file(tmp_path, f"{text}adapter: lora\nlora_r: 8\n")
+        assert launch.value("training.lora.weights") == kept
+        assert launch.preset is not None
+        said = read_yaml_file(tmp_path, f"{text}adapter: qlora\nload_in_4bit: true\n")
+        assert said.value("training.lora.weights") == "nf4"
+        assert read_yaml_file(tmp_path, text).value("training.lora.weights") is None

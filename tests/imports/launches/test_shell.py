@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from meshwright.errors import SpecError
 from meshwright.imports.launches.megatron import MEGATRON, MEGATRON_YAML
 from meshwright.imports.launches.shell import read_script
 from meshwright.imports.launches.shell_values import unmarked
+from meshwright.imports.read import read_launch
 from meshwright.imports.registry import MOST_OF_LAUNCH
 
 
@@ -216,3 +219,17 @@ def test_a_list_where_a_word_is_expected_is_no_traceback() -> None:
     nested = "MODEL_ARGS:\n  --hidden-size: 8\n  --num-experts: 4\n  --moe-layer-freq:"
     with pytest.raises(SpecError, match="expected layers without experts first"):
         MEGATRON_YAML.parse(f"{nested} [[0], [1]]\n", "s.yaml")
+
+
+@pytest.mark.parametrize("wrap", ["--wrap ", "--wrap="])
+def test_the_command_that_sbatch_wraps_is_read(tmp_path: Path, wrap: str) -> None:
+    script = tmp_path / "submit.sh"
+    script.write_text(
+        "NODES=${1:-4}\n"
+        f"sbatch -N $NODES --gpus-per-node=8 {wrap}"
+        '"srun torchrun --nnodes=\\$SLURM_NNODES --nproc-per-node=8 pretrain_gpt.py '
+        '--micro-batch-size 1 --tensor-model-parallel-size 4"\n'
+    )
+    launch = read_launch(script)
+    assert (launch.value("tp"), launch.value("gpus")) == (4, 32)
+    assert not launch.unset

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
+from meshwright.catalog import weights_of
 from meshwright.imports.launches.command import (
     option,
     options,
@@ -47,6 +48,8 @@ class TrainerNames:
     """Whether adapters are trained where the file does not say what is."""
     is_plain_alone: bool = False
     """Whether its command starts replicas where its file shards nothing."""
+    halves_weights: bool = False
+    """Whether weights are loaded, and trained, in bf16 where nothing shards them."""
     accumulates: int | None = 1
     """Micro-batches of a step where no option says how many; None if ranks do."""
     reference: str = "bf16"
@@ -138,9 +141,15 @@ def _read(text: str, launch: Launch) -> Settings:
         read_arguments(settings, launch, text)
     else:
         settings = Settings(fields(parse_yaml(text, name)))
+        launch.put("training.seq_len", settings.count(*NAMES["lengths"]))
         read_trainer(settings, launch, program, is_whole=True)
         if program.is_plain_alone:
             launch.unsharded |= NAMES["unsharded"]
+        is_half = launch.value("precision") in (None, "bf16")
+        is_adam = launch.value("training.optimizer") in (None, "adamw", "adamw-8bit")
+        is_full = launch.value("training.lora.rank") is None
+        if program.halves_weights and is_half and is_adam and is_full:
+            launch.unsharded["training.master_weights"] = "none"
     return settings
 
 
@@ -383,6 +392,8 @@ def _read_adapters(
             launch.set("training.lora.weights", weights, setting)
     if bits is not None and (frozen := NAMES["bits"].get(str(bits.value))):
         launch.set("training.lora.weights", frozen, bits)
+    if (model := launch.setting("model")) and (kept := weights_of(str(model.value))):
+        launch.values.setdefault("training.lora.weights", FieldValue(kept, model))
     _read_fused_adapters(settings, launch)
 
 

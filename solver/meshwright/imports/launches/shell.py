@@ -439,12 +439,18 @@ class _Reader:
         if texts[0] == "shift" and "@" in self.script.variables:
             self._give(self.script.variables["@"][1:])
             return
+        if texts[0] == "sbatch":
+            asked = " ".join(text for text in texts if " " not in text)
+            self._read_batch(asked.replace(" -", "\n#SBATCH -"), words[0].line)
+            for text, line in words:
+                if text.startswith("--wrap="):
+                    self.read(text.removeprefix("--wrap="), line)
         named = texts if texts[0] in _SUBMITS else texts[:1]
         if any(self._read_file(text) for text in named):
             return
         for at in range(len(words) - 2):
             is_shell = texts[at] in _SHELLS and texts[at + 1] in ("-c", "-lc", "-ec")
-            if is_shell:
+            if is_shell or (texts[0] == "sbatch" and texts[at + 1] == "--wrap"):
                 self.read(texts[at + 2], words[at + 2].line)
                 words = words[:at]
                 break
