@@ -221,3 +221,14 @@ def test_gpu_of_ones_own_is_written_out(tmp_path: Path) -> None:
     # 12 links of 20 GB/s to the NVSwitch
     assert rates["GPU0", "nvswitch"] == 240
     assert solved(tmp_path).code == 0
+
+
+def test_a_launch_that_says_no_plan_asks_about_none(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    for options, asks in (("", False), (" --per_device_train_batch_size 2", True)):
+        script.write_text(
+            f"accelerate launch --config_file $A.yaml train.py{options}\n"
+        )
+        told = run("import", str(script))
+        assert told.code == 0, told.stderr
+        assert ("--plan" in told.stdout) == asks

@@ -77,11 +77,12 @@ def launch_text(
     as_pins(launch, decided)
     told = launch.notes(is_whole=is_whole)
     notes = (*told, *assumed, *_missing(launch, decided))
-    plan = option("plan", f"'{plan_text(decided.pins)}'")
+    plan = plan_text(decided.pins)
+    asks = command("explain", option("spec", "SPEC"), option("plan", f"'{plan}'"))
     made_from = f"{path} ({launch.kind}: {launch.title})"
     return as_yaml(
         made_from,
-        [*notes, command("explain", option("spec", "SPEC"), plan)],
+        [*notes, *([asks] if plan else ())],
         spec_fields(launch, decided),
     ), notes
 
