@@ -150,6 +150,8 @@ def _read(text: str, launch: Launch) -> Settings:
         is_full = launch.value("training.lora.rank") is None
         if program.halves_weights and is_half and is_adam and is_full:
             launch.unsharded["training.master_weights"] = "none"
+        if program.recomputes_by_itself:  # Where that is off, a file of FSDP may do it.
+            launch.unsharded.pop("recompute", None)
     return settings
 
 
