@@ -873,6 +873,30 @@ def test_axolotl_trains_the_16_bit_weights_that_it_loads(tmp_path: Path) -> None
         assert master(sharded) is None
 
 
+def test_axolotl_cuts_the_loss_where_its_plugin_is_named(tmp_path: Path) -> None:
+    plugin = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
+    named = f"{AXOLOTL}plugins:\n  - {plugin}\n"
+    for text, is_cut in (
+        (AXOLOTL, None),
+        (named, True),
+        (f"{named}cut_cross_entropy: false\n", None),
+        (f"{AXOLOTL}plugins: [axolotl.integrations.liger.LigerPlugin]\n", None),
+    ):
+        launch = read_yaml_file(tmp_path, text)
+        assert launch.value("training.fused.loss") is is_cut
+        assert (launch.value("training.loss_chunks") or 1) == (32 if is_cut else 1)
+        assert not launch.unknown
+
+
+def test_matrices_are_known_by_the_last_part_of_their_names(tmp_path: Path) -> None:
+    text = (
+        f"{AXOLOTL}adapter: lora\nlora_r: 8\nlora_target_modules: [self_attn.qkv_proj, "
+        "linear_attn.in_proj_ba, shared_expert.down_proj, shared_expert_gate]\n"
+    )
+    targets = read_yaml_file(tmp_path, text).value("training.lora.targets")
+    assert targets == ["q_proj", "k_proj", "v_proj", "in_proj", "down_proj"]
+
+
 def test_the_length_of_older_trl_is_read(tmp_path: Path) -> None:
     trl = "model_name_or_path: a/b\nper_device_train_batch_size: 2\n"
     for name in ("max_seq_length", "max_length"):

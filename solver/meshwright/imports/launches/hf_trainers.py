@@ -310,6 +310,11 @@ LIGER_CHUNKS = 32
 (Liger-Kernel ops/fused_linear_cross_entropy.py: `inc_factor`)."""
 
 
+CUT_LOSS = "CutCrossEntropyPlugin"
+"""Axolotl's kernel of the loss that keeps no logits, on where the plugin is named
+(integrations/cut_cross_entropy/args.py); it is priced as Liger's."""
+
+
 def _read_liger(settings: Settings, launch: Launch) -> None:
     """Read what Liger's kernels fuse."""
     for name, fused in NAMES["liger"].items():
@@ -319,6 +324,11 @@ def _read_liger(settings: Settings, launch: Launch) -> None:
                 launch.set(f"training.fused.{kind}", True, setting)
             if "loss" in kinds:
                 launch.set("training.loss_chunks", LIGER_CHUNKS, setting)
+    plugins, cuts = settings.get("plugins"), settings.flag("cut_cross_entropy")
+    is_cut = cuts is None or cuts[0]
+    if plugins is not None and CUT_LOSS in str(plugins.value) and is_cut:
+        launch.set("training.fused.loss", True, plugins)
+        launch.set("training.loss_chunks", LIGER_CHUNKS, plugins)
 
 
 def _read_pairs(settings: Settings, launch: Launch, program: TrainerNames) -> None:

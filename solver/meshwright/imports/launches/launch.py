@@ -290,7 +290,8 @@ class Launch:
         words = words_of(targets) if targets and targets.value is not None else []
         if words and not any("*" in one or one in ALL for one in words):
             matrices = OPTIONS["adapters"]["matrices"] | names.get("matrices", {})
-            found = [name for one in words for name in matrices.get(one, [one])]
+            short = [one.rpartition(".")[2] for one in words]  # self_attn.q_proj
+            found = [name for one in short for name in matrices.get(one, [one])]
             found = [*dict.fromkeys(found)]
             self.set("training.lora.targets", found, targets)
         usual = names.get("usual_dropout", 0.0)
