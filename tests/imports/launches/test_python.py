@@ -278,6 +278,7 @@ ACCELERATE = "accelerate launch {} train.py --per_device_train_batch_size 2\n"
     ("options", "pins"),
     [
         ("--multi_gpu --num_processes 4", {"zero": 0, "dp_replicate": 4}),
+        ("--num_processes 2", {"zero": 0, "dp_replicate": 2}),  # of itself
         ("--use_fsdp --num_processes 4", {"zero": 3, "dp_shard": 4}),
         ("--use_fsdp --fsdp_version 1 --fsdp_sharding_strategy SHARD_GRAD_OP "
          "--fsdp_offload_params true", {"zero": 2, "offload": "parameters"}),
@@ -295,12 +296,3 @@ def test_options_of_accelerate_stand_in_the_place_of_a_configuration(
     assert found.fields["pins"] | pins == found.fields["pins"]
     assert found.fields["pins"]["micro_batch"] == 2
     assert not any("not known" in note for note in found.notes)
-
-
-def test_without_options_and_configuration_accelerate_says_which_it_needs(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text(ACCELERATE.format("--num_processes 2"))
-    with pytest.raises(mw.SpecError, match=r"multi_gpu, use_fsdp"):
-        mw.import_file(path)
