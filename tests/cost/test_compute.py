@@ -353,6 +353,33 @@ def test_dispatch_takes_longer_for_experts_and_modules() -> None:
     assert took.layer.dispatch_s[0] == pytest.approx(64 / 25 * factor * 1e-3)
 
 
+def test_norms_of_queries_and_keys_are_two_more_modules() -> None:
+    """Latent attention norms its latents, as it always does."""
+    slow = IDEAL.model_copy(update={"dispatch_s": 1e-3})
+    questions = spec(), spec(qk_norm=True), spec(mla=LATENT)
+    usual, normed, latent = (
+        kernels(question, slow, shards(8, 1, 8, 1, True)).layer.dispatch_s[0]
+        for question in questions
+    )
+    assert normed == pytest.approx(1.3 * usual)
+    assert latent == pytest.approx(usual)
+
+
+def test_an_mlp_in_parts_runs_forward_once_more() -> None:
+    """Two matmuls of 4 x 512^2 parameters and an activation of 2 x 2,048 numbers.
+
+    Matmuls 512 wide are 1 in 512 slower.
+    """
+    whole, cut = (
+        priced(trained(spec(), mlp_chunks=chunks), batch=16).layer for chunks in (1, 4)
+    )
+    tokens = 16 * SEQ
+    matmuls_s = 2 * 2 * tokens * 512 * 2_048 / 1e12
+    more_s = cut.backward_s[0] - whole.backward_s[0]
+    assert more_s == pytest.approx(matmuls_s + stream_s(tokens * 2 * 2_048), rel=3e-3)
+    assert cut.forward_s[0] == whole.forward_s[0]
+
+
 @pytest.mark.parametrize(
     ("precision", "kernels_of_25"), [("bf16", 60 - 15), ("fp8", 60)]
 )

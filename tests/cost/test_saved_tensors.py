@@ -175,3 +175,12 @@ def test_key_norms_are_split_as_keys_are() -> None:
     """Norms of 32 heads of queries and 8 of keys read 2 bytes a number, on 16 GPUs."""
     more = per_token(llama(qk_norm=True), 16) - per_token(llama(), 16)
     assert more == pytest.approx(2 * H / 16 + 2 * (H / 4) / 8, rel=1e-12)
+
+
+def test_an_mlp_in_parts_saves_its_input_and_one_part() -> None:
+    """Gate, value and their product are 3 x 14,336 numbers of two bytes."""
+    whole = llama()
+    training = whole.training.model_copy(update={"mlp_chunks": 4})
+    cut = whole.model_copy(update={"training": training})
+    left = per_token(whole) - per_token(cut)
+    assert left == pytest.approx(2 * 3 * FF * 3 / 4)

@@ -318,3 +318,31 @@ def test_context_parallelism_exchanges_as_published() -> None:
     assert swapped.spec.training.context_exchange == "ulysses"
     with pytest.raises(Unpriced, match=r"^config.cp_comm_type: a2a\+p2p is not"):
         priced(config__cp=2, config__dp=2, config__cp_comm_type="a2a+p2p")
+
+
+@pytest.mark.parametrize(
+    ("said", "attention"),
+    [
+        ("unfused", "plain"),
+        ("eager", "plain"),
+        ("flex", "flash"),
+        ("SDPA", "flash"),
+        ("SDPA, with a mask", "efficient"),
+        ("fused", "cudnn"),
+    ],
+)
+def test_attention_is_what_its_words_say(said: str, attention: str) -> None:
+    run = priced(config__attention=said, date="2025-06")
+    assert run.spec.training.attention == attention
+
+
+def test_modules_of_transformer_engine_are_kernels_under_any_code_base() -> None:
+    engine = priced(config__framework="PyTorch FSDP2 (Transformer Engine)")
+    fused = engine.spec.training.fused
+    assert fused is not None
+    assert {"norm", "activation", "rope"} <= {*fused}
+
+
+def test_mlps_are_in_parts_where_a_run_says_so() -> None:
+    assert priced(config__mlp_chunks=8).spec.training.mlp_chunks == 8
+    assert priced().spec.training.mlp_chunks == 1

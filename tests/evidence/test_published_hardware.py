@@ -14,8 +14,7 @@ from meshwright.spec.topology import USUAL_BUS_SHARE
 from tests.evidence.test_runs import RUNS, shipped
 
 NODELESS = {
-    "mi250x", "mi210-64gb", "mi300a-128gb", "gaudi3-128gb", "gb10-128gb", "gh200-96gb",
-    "gh200-144gb",
+    "mi250x", "mi210-64gb", "mi300a-128gb", "gaudi3-128gb", "gb10-128gb"
 }  # fmt: skip
 """No run of them is published here. Two dies of an MI250X share a package, so that no
 one rate tells how they reach each other."""

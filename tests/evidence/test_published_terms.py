@@ -14,7 +14,8 @@ def test_words_stand_for_accepted_values() -> None:
     assert {*VOCABULARY.schedules.values()} <= {*SCHEDULES}
     assert {one.mode for one in VOCABULARY.recompute.values()} <= {*RECOMPUTE_MODES}
     assert {*VOCABULARY.overlap.values()} == {*Overlap.model_fields}
-    assert {*VOCABULARY.attention} <= {*get_args(AttentionKernel)}
+    kernels = {"plain", "flash", *get_args(AttentionKernel)}
+    assert {*VOCABULARY.attention} <= kernels
     assert {*VOCABULARY.context_exchanges.values()} <= {*get_args(ContextExchange)}
 
 

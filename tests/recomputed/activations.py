@@ -81,7 +81,9 @@ class Layer:
         yield from self.norms_after()
         if is_dense:
             tokens = self.over_tensor_group
-            yield from self.mlp(tokens(self.model.d_ff), "mlp")
+            # Of an MLP that is cut only one part is there, in its own backward.
+            parts = self.case.training.mlp_chunks
+            yield from self.mlp(tokens(self.model.d_ff) / parts, "mlp")
         else:
             yield from self.experts()
         if self.model.dropout:

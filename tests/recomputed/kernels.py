@@ -385,6 +385,11 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     sums_s = layer.sums(is_dense)
     all_s = once["matmul"] + once["frozen"] + once["other"]
     back_s = 2 * all_s - once["frozen"] + once["backward"] + unpack_s + sums_s
+    if is_dense and case.training.mlp_chunks > 1:
+        # Each part of an MLP runs once more before its backward.
+        inner = case.model.d_ff / case.plan.tp
+        parts = layer.mlp(case.tokens, inner, case.tokens, "mlp")
+        back_s += sum(part.seconds for part in parts)
     all_s += once["sum"] + once["forward"] + unpack_s
     # Router, permutation and two matmuls an expert; Megatron-LM's modules take longest.
     kernels = beyond = 1.0
@@ -394,6 +399,9 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
         routing = 60 - (23 - 8 if few else 0)
         kernels = (routing + 2 * (case.model.moe.n_experts // case.plan.ep)) / 25
         beyond = kernels - 1
+    # Norms of queries and keys are two of seven modules, but for those of latents.
+    if case.model.qk_norm and case.model.mla is None:
+        kernels += 0.0 if case.training.cuda_graphs == "outside_experts" else 0.3
     if case.training.cuda_graphs == "outside_experts":
         kernels -= 1
     kernels += 0.3 * len([*lora.pairs(case, is_dense)])

@@ -348,7 +348,10 @@ def _working_layer(case: Case) -> float:
     usual = layer_bytes(case, case.is_dense(False))
     inputs = 2 if case.model.gated_mlp else 1
     inputs += Layer(case).linear_input("down_proj") == 0
-    width = case.model.d_model + inputs * case.model.d_ff / case.plan.tp
+    inner = inputs * case.model.d_ff / case.plan.tp
+    if case.model.moe is None:
+        inner /= case.training.mlp_chunks
+    width = case.model.d_model + inner
     again = case.plan.recompute_segment * usual.plain - usual.kept
     return again + case.tokens * max(width * case.stream, _weighted_results(case))
 

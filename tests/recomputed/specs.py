@@ -89,6 +89,8 @@ def random_spec(
         model["mtp_layers"] = random.choice([0, 0, 1, 2])
     if framework not in ("megatron", "torchtitan") and not model.get("mtp_layers"):
         training["reference_model"] = random.choice(["none", "none", "bf16", "fp32"])
+    if not has_lora and model["n_layers"] % 3 == 0:
+        training["mlp_chunks"] = 4
     return Spec.model_validate(
         {
             "model": model,

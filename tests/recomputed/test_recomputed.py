@@ -221,7 +221,7 @@ SEEN = {
     "replicas of shards", "shared uplinks", "hosts", "plain attention",
     "core_attn", "layernorm", "mla_up_proj", "moe_act", "moe", "shared_experts", "mlp",
     "segments", "dispatched over nodes",
-    "lora", "nf4", "int8", "muon",
+    "lora", "nf4", "int8", "muon", "queries and keys normed", "a cut MLP",
     "offloaded activations", "split activations",
     "a part of the optimizer", "a part of the optimizer and gradients",
     "texts", "loops over positions", "loops over positions of latent attention",
@@ -257,6 +257,8 @@ def traits(job: Job, plan: Plan) -> set[str]:
         in {level.uplink for level in spec.cluster.levels[1:]},
         "hosts": plan.world_size > spec.cluster.levels[0].size,
         "plain attention": spec.training.attention == "plain",
+        "queries and keys normed": model.qk_norm and model.mla is None,
+        "a cut MLP": spec.training.mlp_chunks > 1 and moe is None,
     }
     found |= {name: getattr(plan, name) > 1 for name in ("tp", "cp", "ep", "vpp")}
     found["dispatched over nodes"] = (

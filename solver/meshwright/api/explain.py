@@ -124,7 +124,7 @@ def explain(
         >>> told.fits, told.conflict.rules[0].sentence
         (False, 'zero is 0')
         >>> told.repairs[0].edits
-        ('zero: 0 -> 3', 'offload: none -> optimizer')
+        ('zero: 0 -> 1', 'offload: none -> optimizer')
     """
     spec = as_spec(spec)
     fitted = read_profile(profile)

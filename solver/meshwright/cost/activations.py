@@ -131,6 +131,7 @@ def layer_of(spec: Spec) -> Layer:
         expert_limit_saved(spec),
         _weighted_result_bytes(spec),
         holds_heads(spec),
+        training.mlp_chunks,
     )
 
 

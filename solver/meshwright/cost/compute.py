@@ -77,6 +77,11 @@ Counted beside all-to-all as well, sources that a fit has not seen come out wors
 EXPERT_DISPATCH = 0.08
 """The same of every expert on the GPU: its two matmuls."""
 
+QUERY_NORM_DISPATCH = 0.3
+"""The same of norms of queries and keys: two modules beside five of Transformer Engine
+(Megatron Core 0.19, transformer/attention.py: `q_layernorm`, `k_layernorm`), or seven
+operations each of some 50, as unfused norms are."""
+
 ADAPTER_DISPATCH = 0.3
 """Number of kernels of an adapter over that of a layer: of 25, dropout, A, B, a scale,
 a sum and casts (peft, tuners/lora/layer.py: Linear.forward)."""
@@ -190,6 +195,10 @@ def _layer_s(
     matmuls_s, sums_s = heads.matmuls_s + inner.matmuls_s, _sums_s(share, is_dense)
     weight_s, matmuls_backward_s = matmuls_s + sums_s, 2 * matmuls_s + sums_s
     backward_s = backward_s + sums_s
+    if is_dense and share.spec.training.mlp_chunks > 1:
+        # The backward of each part repeats its forward (deepspeed 0.19.8,
+        # runtime/sequence_parallel/ulysses_sp.py: TiledMLP).
+        backward_s = backward_s + repeated_mlp_s(share, inner, 0 * sums_s)
     if (lora := share.spec.training.lora) is not None:
         low_rank = lora_kernels(share, lora, is_dense)
         forward_s, backward_s = (
@@ -262,10 +271,15 @@ def _dispatch_s(share: Work, is_dense: bool, has_experts: bool) -> Floats:
     kernels = (
         _kernels_with_experts(share) if has_experts else np.ones(len(share.shards))
     )
+    usual = 1.0
+    model = share.model
+    if model.qk_norm and model.mla is None and model.mixer == "attention":
+        usual += QUERY_NORM_DISPATCH
+    kernels = kernels - 1 + usual
     if (lora := share.spec.training.lora) is not None:
         kernels = kernels + _kernels_beside(share.model, lora, is_dense)
     if share.spec.training.cuda_graphs == "outside_experts":
-        kernels = kernels - 1
+        kernels = kernels - usual
     return kernels * one_s
 
 

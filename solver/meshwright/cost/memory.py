@@ -352,7 +352,8 @@ def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
     spec, model = job.spec, job.spec.model
     tokens = rows.shards.tokens(spec.training.seq_len)
     has_place = layer_of(spec).matmul_input("down_proj") > 0
-    inner = (mlp_inputs(model) + (not has_place)) * model.d_ff
+    parts = spec.training.mlp_chunks if model.moe is None else 1
+    inner = (mlp_inputs(model) + (not has_place)) * model.d_ff / parts
     if (mixer := model.mixing_space) is not None:
         inner = max(inner, mixer.input_width)
     widest = (model.d_model + inner / rows.tp) * stream_bytes(spec)

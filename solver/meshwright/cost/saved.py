@@ -88,6 +88,8 @@ class Layer:
     """Bytes of a number of what experts return, saved where it is weighted apart."""
     holds_heads: bool = False
     """Whether recomputation by operations holds queries, keys and values."""
+    mlp_chunks: int = 1
+    """Parts of the sequence that a dense MLP takes one after another."""
 
     @property
     def norms_in_fp32(self) -> bool:
@@ -166,8 +168,10 @@ class Layer:
         A gated activation saves gate and value, and as plain PyTorch operations also
         the activated gate. Its result is the input of the last matmul. `freed_by`
         repeats the MLP, `activation` the activation function alone. Routed experts have
-        no adapters.
+        no adapters. An MLP that takes the sequence in parts saves its input alone; its
+        backward has the tensors of one part.
         """
+        width = width / self.mlp_chunks if name == "mlp" else width
         gated = self.model.gated_mlp
         gate = self.element if gated and "activation" not in self.fused else 0
         down = self.matmul_input(*(() if name == "expert" else ("down_proj",)))

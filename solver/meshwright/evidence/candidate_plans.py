@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from meshwright.evidence.published_numerics import is_pure, named_in
+from meshwright.evidence.published_numerics import is_pure
 from meshwright.evidence.published_terms import (
     FULL,
     VOCABULARY,
@@ -20,6 +20,7 @@ from meshwright.evidence.published_terms import (
     Unpriced,
     expert_parts,
     modules_of,
+    named_in,
     recompute_of,
     schedule_of,
 )

@@ -317,6 +317,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "loss_bytes": loss_bytes_of(run, framework, assumed),
         "loss_chunks": loss_chunks_of(run),
         "loss_parallel": run.config.loss_parallel,
+        "mlp_chunks": run.config.mlp_chunks or 1,
         "context_exchange": context_exchange_of(run.config),
     }
     if is_offloading_activations(run) and not keeps_inputs_on_host(run, framework):

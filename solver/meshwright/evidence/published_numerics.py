@@ -8,7 +8,6 @@ in four.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from meshwright.evidence.published_terms import (
@@ -19,19 +18,11 @@ from meshwright.evidence.published_terms import (
     is_compiled,
     is_of,
     is_xla,
+    named_in,
 )
 from meshwright.evidence.runs import Run, RunConfig
 from meshwright.frameworks.base.registry import framework
 from meshwright.spec.gpu import Gpu
-
-
-def named_in(text: str, words: Mapping[str, Iterable[str]]) -> str | None:
-    """Return the first meaning of which a text has a word, None without one."""
-    lower = text.lower()
-    for meaning, spelled in words.items():
-        if any(word in lower for word in spelled):
-            return meaning
-    return None
 
 
 def precision_of(config: RunConfig, gpu: Gpu, assumed: Assumptions) -> str:

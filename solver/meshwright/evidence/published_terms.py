@@ -7,7 +7,7 @@ a usual value is assumed and noted (`Assumptions`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -80,6 +80,15 @@ def class_on_gpu(run: Run, gpu: str, framework: str) -> RunClass:
 def is_xla(run: Run) -> bool:
     """Return whether XLA compiled the whole program of a run."""
     return is_of(run.config, VOCABULARY.frameworks.xla)
+
+
+def named_in(text: str, words: Mapping[str, Iterable[str]]) -> str | None:
+    """Return the first meaning of which a text has a word, None without one."""
+    lower = text.lower()
+    for meaning, spelled in words.items():
+        if any(word in lower for word in spelled):
+            return meaning
+    return None
 
 
 def is_of(config: RunConfig, words: Iterable[str]) -> bool:
@@ -406,10 +415,8 @@ def attention_of(run: Run, assumed: Assumptions) -> str:
     said = run.config.attention
     if said is not None:
         lower = said.lower()
-        for kernel, words in VOCABULARY.attention.items():
-            if any(word in lower for word in words):
-                return kernel
-        return _flash(run) if "flash" in lower else "plain"
+        found = named_in(lower, VOCABULARY.attention) or "plain"
+        return _flash(run) if found == "flash" else found
     code = run.config.framework.lower()
     is_usual = run.era >= "2023" and "megatron-deepspeed" not in code
     is_fused = "flash" in code or is_usual
@@ -444,6 +451,8 @@ def fused_of(run: Run, framework: str) -> list[str] | None:
         return list(run.config.fused)
     like = framework_named(framework)
     usual = like.fused
+    if is_of(run.config, ["transformer engine"]):
+        return sorted(usual | ENGINE_FUSED)
     if is_of(run.config, VOCABULARY.frameworks.all_fused):
         return sorted(ALL_FUSED)
     if has_liger(run):
@@ -453,6 +462,11 @@ def fused_of(run: Run, framework: str) -> list[str] | None:
     if is_plain and run.era < VOCABULARY.since.fused_norm:
         fused -= {"norm"}
     return None if fused == usual else sorted(fused)
+
+
+ENGINE_FUSED = frozenset({"norm", "activation", "rope"})
+"""What modules of Transformer Engine have as kernels (2.11, pytorch/module/
+layernorm_mlp.py, pytorch/attention/rope.py)."""
 
 
 def has_liger(run: Run) -> bool:

@@ -257,6 +257,11 @@ class RunConfig(RunPart):
     loss_chunks: Count | None = Field(
         None, description="Parts of the sequence that the loss takes one by one."
     )
+    mlp_chunks: Count | None = Field(
+        None,
+        description="Parts of the sequence that an MLP takes one by one: "
+        "`training.mlp_chunks`.",
+    )
     expert_dispatch: ExpertDispatch | None = Field(
         None, description="How tokens get to experts; as `training.expert_dispatch`."
     )

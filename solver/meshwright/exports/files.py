@@ -312,6 +312,7 @@ def _settings(training: Training, usual: Framework) -> Iterator[tuple[str, Any, 
     yield "cuda_graphs", training.cuda_graphs, usual.has_cuda_graphs
     yield "reference_model", training.reference_model, "none"
     yield "loss_chunks", training.loss_chunks, usual.loss_chunks
+    yield "mlp_chunks", training.mlp_chunks, 1
     yield "loss_parallel", training.loss_parallel, usual.is_loss_parallel
     exchange, exchanges = training.context_exchange, usual.context_exchanges
     yield "context_exchange", exchange, exchanges[0]

@@ -166,6 +166,7 @@ LEFT_OUT = (
     "training.context_exchange",
     "training.loss_chunks",
     "training.loss_parallel",
+    "training.mlp_chunks",
 )
 """Settings of a launch that a spec may leave out, as its framework has them."""
 

@@ -25,7 +25,7 @@ class Plan(PlanFields):
         >>> import meshwright as mw
         >>> plan = mw.solve(mw.load("llama3-8b-2xh100-nvlink")).best.plan
         >>> plan.tp, plan.cp, [stage.layers for stage in plan.stages]
-        (1, 1, [32])
+        (1, 2, [32])
         >>> mw.Plan.model_validate_json(plan.model_dump_json()) == plan
         True
     """

@@ -432,6 +432,11 @@ class Training(SpecModel):
         description="Parts of the sequence that head and loss take one after another; "
         "default by framework.",
     )
+    mlp_chunks: Count = Field(
+        1,
+        description="Parts of the sequence that an MLP takes one after another, each "
+        "once more in its backward (DeepSpeed's TiledMLP); experts are not cut.",
+    )
     loss_parallel: bool | None = Field(
         None,
         description="Whether tensor parallelism splits the loss over the vocabulary "
