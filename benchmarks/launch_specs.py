@@ -95,6 +95,9 @@ def cases() -> Iterator[tuple[str, str, mw.Spec]]:
             spec = spec.having("training", reference_model="bf16")
             for target in targets:
                 yield f"{asked[0]}-{spec.cluster.gpus}-pairs", target, spec
+    for asked in PAIRED:
+        spec = mw.load(_spec("fsdp", *asked), mw.Spec).having("training", mlp_chunks=4)
+        yield f"{asked[0]}-{spec.cluster.gpus}-mlp-in-parts", "axolotl", spec
 
 
 def _spec(

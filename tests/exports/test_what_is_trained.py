@@ -71,6 +71,7 @@ LINES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
      "activation_offloading: true"),
     ("fsdp", "trl", {"loss_chunks": 8}, ALONE, 'loss_type: "chunked_nll"'),
     ("fsdp", "trl", {}, ALONE, 'loss_type: "nll"'),
+    ("fsdp", "axolotl", {"mlp_chunks": 8}, ALONE, "tiled_mlp_num_shards: 8"),
     ("fsdp", "accelerate", {}, {"zero": 3, "tp": 1, "cp": 2},
      "cp_comm_strategy: alltoall"),
     ("fsdp", "accelerate", {"context_exchange": "gather"},

@@ -117,6 +117,9 @@ def _settings(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
         chunks = loss_chunks(spec)
         loss, why = "chunked_nll" if chunks > 1 else "nll", "training.loss_chunks"
         yield Setting("loss_type", loss, why)
+    if program is AXOLOTL and (parts := spec.training.mlp_chunks) > 1:
+        yield Setting("tiled_mlp", True, "training.mlp_chunks")
+        yield Setting("tiled_mlp_num_shards", parts, "training.mlp_chunks")
     if spec.framework == "deepspeed":
         yield Setting("deepspeed", deepspeed.CONFIG, f"plan.zero {plan.zero}")
     elif program is AXOLOTL:
@@ -281,8 +284,8 @@ def _notes(program: Trainer, spec: Spec, plan: Plan) -> Iterator[str]:
     said = {"compile", "reference_model"}
     if program is TRL and loss_chunks(spec) in (1, own):
         said.add("loss_chunks")
-    if program is not AXOLOTL:
-        said.add("context_exchange")  # in Accelerate's file
+    # The exchange is in Accelerate's file.
+    said.add("mlp_chunks" if program is AXOLOTL else "context_exchange")
     yield from unsaid(spec, program.title, said)
 
 

@@ -888,6 +888,32 @@ def test_axolotl_cuts_the_loss_where_its_plugin_is_named(tmp_path: Path) -> None
         assert not launch.unknown
 
 
+@pytest.mark.parametrize(
+    ("more", "chunks"),
+    [
+        ("tiled_mlp: true\ntiled_mlp_num_shards: 4\n", 4),
+        ("tiled_mlp: true\n", 16),
+        ("tiled_mlp: true\ncontext_parallel_size: 8\n", 2),
+        ("tiled_mlp: false\ntiled_mlp_num_shards: 4\n", None),
+        ("", None),
+    ],
+)
+def test_axolotl_cuts_the_mlp_of_a_long_text(
+    tmp_path: Path, more: str, chunks: int | None
+) -> None:
+    text = AXOLOTL.replace("2048", "500000") + more
+    launch = read_yaml_file(tmp_path, text)
+    assert launch.value("training.mlp_chunks") == chunks
+    assert not launch.unjudged
+    assert not launch.unknown
+
+
+def test_an_mlp_in_one_part_is_told_not_to_be_cut(tmp_path: Path) -> None:
+    launch = read_yaml_file(tmp_path, f"{AXOLOTL}tiled_mlp: true\n")
+    assert launch.value("training.mlp_chunks") is None
+    assert "tiled_mlp" in str(launch.unjudged)
+
+
 def test_matrices_are_known_by_the_last_part_of_their_names(tmp_path: Path) -> None:
     text = (
         f"{AXOLOTL}adapter: lora\nlora_r: 8\nlora_target_modules: [self_attn.qkv_proj, "

@@ -56,6 +56,8 @@ class TrainerNames:
     """In which a model to compare with is loaded where no option says it."""
     loss_tokens: int | None = None
     """Tokens of which the loss has logits at a time, where no other loss is asked."""
+    tile_tokens: int | None = None
+    """Tokens that a tiled MLP takes at a time where no option says how many parts."""
 
     def loss_chunks(self, seq_len: int, micro_batch: int) -> int:
         """Return the parts that the loss takes one after another, 1 for a whole one."""
@@ -257,6 +259,7 @@ def read_trainer(
     launch.read_name(settings, "base_model", "model_name_or_path", "model")
     _read_kernels(settings, launch)
     _read_liger(settings, launch)
+    _read_tiles(settings, launch, program)
     if is_whole:
         _read_loss(settings, launch, program)
     _read_adapters(settings, launch, program if is_whole else None)
@@ -368,6 +371,24 @@ def _read_loss(settings: Settings, launch: Launch, program: TrainerNames) -> Non
     if loss == "chunked_nll" and length is not None:
         chunks = program.loss_chunks(length, launch.value("micro_batch") or 1)
         launch.set("training.loss_chunks", chunks)
+
+
+def _read_tiles(settings: Settings, launch: Launch, program: TrainerNames) -> None:
+    """Read in how many parts MLPs take what a rank has of a sequence."""
+    tiled = settings.is_on("tiled_mlp", "use_tiled_mlp")
+    parts, length = settings.count("tiled_mlp_num_shards"), launch.value("training.seq_len")
+    if tiled is None:
+        return
+    if parts is not None:
+        chunks = parts[0]
+    elif program.tile_tokens is not None and length is not None:
+        chunks = ceil(length / (launch.value("cp") or 1) / program.tile_tokens)
+    else:
+        chunks = 1
+    if chunks > 1:
+        launch.set("training.mlp_chunks", chunks, tiled)
+    else:
+        launch.is_not_judged(tiled, NAMES["unpriced"]["unsloth_tiled_mlp"])
 
 
 def _read_adapters(
