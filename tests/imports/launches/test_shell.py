@@ -164,6 +164,10 @@ def test_slurm_sets_variables_to_what_a_job_asks_for() -> None:
         "$SLURM_GPUS_ON_NODE $SLURM_NTASKS"
     )
     assert words_of(text) == ["run", "4", "4", "32", "8", "${SLURM_NTASKS}"]
+    beside = text.replace("\n#SBATCH --gres", " --exclusive --gres")
+    beside = beside.replace(":8\n", ":8 # not --nodes=2\n")
+    assert words_of(beside) == words_of(text)
+    assert words_of(beside.replace("--nodes=", "-N")) == words_of(text)
     inner = text.replace("$", "\\$").replace("=4", "=$N")
     job, _ = read_script(f"N=4\nsbatch <<E\n{inner}\nE\n", "s.sh").runs
     assert [word.text for word in job[:5]] == ["run", "4", "4", "32", "8"]

@@ -376,7 +376,10 @@ def _read_loss(settings: Settings, launch: Launch, program: TrainerNames) -> Non
 def _read_tiles(settings: Settings, launch: Launch, program: TrainerNames) -> None:
     """Read in how many parts MLPs take what a rank has of a sequence."""
     tiled = settings.is_on("tiled_mlp", "use_tiled_mlp")
-    parts, length = settings.count("tiled_mlp_num_shards"), launch.value("training.seq_len")
+    parts, length = (
+        settings.count("tiled_mlp_num_shards"),
+        launch.value("training.seq_len"),
+    )
     if tiled is None:
         return
     if parts is not None:

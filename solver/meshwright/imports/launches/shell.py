@@ -138,7 +138,7 @@ _SUBMITS = ("sbatch", "srun", "qsub", "bsub", "salloc", *_SHELLS)
 _SUBMITTED = re.compile(r"\$\([ \t]*(?:sbatch|qsub|bsub)\b[^\n]{0,300}<<")
 """A job that is submitted where its number is taken."""
 
-_BATCH = re.compile(r"^#SBATCH[ \t]+(--?[\w-]+)(?:[= \t]+(\S{1,80}))?", re.MULTILINE)
+_ASKED = re.compile(r"(?<!\S)(--[\w-]+(?![\w-])|-[A-Za-z])[= \t]*([^\s-]\S{0,79})?")
 
 _BATCH_VARIABLES = {
     "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -207,14 +207,15 @@ class _Reader:
 
     def _read_batch(self, text: str, line: int) -> None:
         """Keep what lines of `#SBATCH` ask for, and what Slurm makes of it."""
-        for found in _BATCH.finditer(text):
-            at = line + text.count("\n", 0, found.start())
-            value, unset = unmarked(found[2] or "")
-            self.script.asked[found[1]] = Argument(value, at)
-            number = value.rpartition(":")[2]
-            if number.isascii() and number.isdigit() and not unset:
-                for name in _BATCH_VARIABLES.get(found[1], ()):
-                    self.script.variables[name] = [Argument(number, at)]
+        for at, row in enumerate(text.split("\n"), line):
+            asked = row.partition(" #")[0] if row.startswith("#SBATCH") else ""
+            for option, word in _ASKED.findall(asked):
+                value, unset = unmarked(word)
+                self.script.asked[option] = Argument(value, at)
+                number = value.rpartition(":")[2]
+                if number.isascii() and number.isdigit() and not unset:
+                    for name in _BATCH_VARIABLES.get(option, ()):
+                        self.script.variables[name] = [Argument(number, at)]
 
     def read_spare(self) -> None:
         """Read functions that nothing calls, and scripts that are written alone.
@@ -441,7 +442,7 @@ class _Reader:
             return
         if texts[0] == "sbatch":
             asked = " ".join(text for text in texts if " " not in text)
-            self._read_batch(asked.replace(" -", "\n#SBATCH -"), words[0].line)
+            self._read_batch(asked.replace("sbatch", "#SBATCH", 1), words[0].line)
             for text, line in words:
                 if text.startswith("--wrap="):
                     self.read(text.removeprefix("--wrap="), line)
