@@ -106,6 +106,17 @@ def test_the_first_plan_says_model_and_job_of_a_comparison(folder: Path) -> None
     assert unwrapped(told.stdout).startswith("qwen3-8b on 1 x h100-sxm-80gb")
 
 
+def test_what_starts_a_training_is_exported_to_another_program(folder: Path) -> None:
+    asked = ("--plan", "lora.yaml", "--gpu", "h100", "--count", "4")
+    told = run("export", *asked, "--to", "axolotl", "-o", "written")
+    assert told.code == 0, told.stderr
+    again = run("explain", "--plan", "written/axolotl.yaml", *asked[2:], "--batch", "32")
+    first = run("explain", *asked)
+    assert unwrapped(again.stdout).partition("Distance")[0] == (
+        unwrapped(first.stdout).partition("Distance")[0]
+    )
+
+
 def test_what_the_file_lacks_is_asked_for(folder: Path) -> None:
     told = refused("explain", "--plan", "lora.yaml")
     assert "--cluster: missing, and not in lora.yaml; expected" in told

@@ -81,7 +81,7 @@ def _export_asked(
     from meshwright.planner.solve import asked_plan
 
     notes: list[str] = []
-    loaded, _ = load_training(source, asked, notes, pins)
+    loaded, _ = load_training(source, asked, notes, pins, plan)
     known = read_profile(profile)
     pinned = with_pins(loaded, pins_of(plan, loaded, notes))
     found = asked_plan(pinned, Options(profile=known, is_brief=True))

@@ -181,8 +181,10 @@ SCRIPT_LEVERS = (
     Lever(
         "loss_chunks",
         loss_parts,
-        "TRL's SFTConfig(loss_type='chunked_nll'), or chunks of your own loss",
-        "trl trainer/sft_trainer.py: _chunked_cross_entropy_loss",
+        "TRL's loss_type='chunked_nll', Axolotl's CutCrossEntropyPlugin, Liger's loss "
+        "elsewhere (LLaMA-Factory's enable_liger_kernel), or chunks of your own",
+        "trl trainer/sft_trainer.py: _chunked_cross_entropy_loss; axolotl "
+        "integrations/cut_cross_entropy; LLaMA-Factory hparams/model_args.py",
     ),
     FUSES_ATTENTION,
     replace(
