@@ -110,10 +110,13 @@ def test_what_starts_a_training_is_exported_to_another_program(folder: Path) -> 
     asked = ("--plan", "lora.yaml", "--gpu", "h100", "--count", "4")
     told = run("export", *asked, "--to", "axolotl", "-o", "written")
     assert told.code == 0, told.stderr
-    again = run("explain", "--plan", "written/axolotl.yaml", *asked[2:], "--batch", "32")
+    again = run(
+        "explain", "--plan", "written/axolotl.yaml", *asked[2:], "--batch", "32"
+    )
     first = run("explain", *asked)
-    assert unwrapped(again.stdout).partition("Distance")[0] == (
-        unwrapped(first.stdout).partition("Distance")[0]
+    assert (
+        unwrapped(again.stdout).partition("Distance")[0]
+        == (unwrapped(first.stdout).partition("Distance")[0])
     )
 
 

@@ -376,3 +376,59 @@ def test_inputs_of_activations_may_be_kept_in_8_bits() -> None:
         for on in (False, True)
     )
     assert wide - narrow == 2 * spec_of({}).model.d_ff
+
+
+TABLES = 2 * 128_256 * 4096
+"""Embedding and head of Llama 3 8B."""
+
+STATE = ("weights", "gradients", "optimizer")
+
+ALONE: dict[str, Any] = {
+    "tp": 1, "cp": 1, "zero": 0, "dp_replicate": 8, "dp_shard": 1, "micro_batch": 1,
+    "recompute": "full", "offload": "none",
+}  # fmt: skip
+
+
+def alone(ends: str, **fields: Any) -> mw.PricedPlan | None:
+    """Return the plan of replicas of an 8B model with adapters, if there is one."""
+    given = {"framework": "fsdp", "pins": ALONE, **fields}
+    return best_of(spec_of({"rank": 16, "ends": ends}, **given))
+
+
+@pytest.mark.parametrize(("ends", "each"), [("bf16", 2 + 2 + 4), ("mixed", 4 + 4 + 8)])
+def test_ends_are_trained_as_copies_beside_the_frozen_ones(
+    ends: str, each: int
+) -> None:
+    frozen, trained = alone("frozen"), alone(ends)
+    assert frozen is not None
+    assert trained is not None
+    held = [
+        sum(
+            plan.stages[0].parts[name] for name in ("weights", "gradients", "optimizer")
+        )
+        for plan in (frozen, trained)
+    ]
+    # FSDP keeps a cast copy beside weights in fp32.
+    cast = 2 if ends == "mixed" else 0
+    assert (held[1] - held[0]) * 2**30 == pytest.approx((each + cast) * TABLES)
+    assert trained.step_s > frozen.step_s
+
+
+def test_trained_ends_count_as_trained() -> None:
+    frozen, trained = spec_of({"rank": 16}), spec_of({"rank": 16, "ends": "bf16"})
+    assert trained_params(trained) - trained_params(frozen) == TABLES
+    tokens = 16 * 2048
+    more = job_flops(trained) - job_flops(frozen)
+    assert more == pytest.approx(2 * tokens * TABLES / 2)  # the gradient of the head
+    saved = checkpoint_size(trained) - checkpoint_size(frozen)
+    assert saved == pytest.approx((2 + 4) * TABLES)
+
+
+@pytest.mark.parametrize(
+    ("framework", "ends"), [("megatron", "mixed"), ("deepspeed", "bf16")]
+)
+def test_ends_are_trained_as_the_framework_can(framework: str, ends: str) -> None:
+    told = mw.solve(spec_of({"rank": 16, "ends": ends}, framework=framework))
+    assert told.status == "infeasible"
+    assert told.conflict is not None
+    assert "lora_supported" in {rule.rule for rule in told.conflict.rules}

@@ -262,6 +262,9 @@ def test_frozen_weights_in_16_bits_may_be_kept_in_4() -> None:
 
     assert edits(Lora(rank=8)) == ["training.lora.weights: bf16 -> nf4"]
     assert edits(Lora(rank=8, weights="int8")) == []
+    assert edits(Lora(rank=8, weights="int8", ends="bf16")) == [
+        "training.lora.ends: bf16 -> frozen"
+    ]
     assert edits(None) == []
 
 

@@ -71,6 +71,15 @@ LINES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
      "activation_offloading: true"),
     ("fsdp", "trl", {"loss_chunks": 8}, ALONE, 'loss_type: "chunked_nll"'),
     ("fsdp", "trl", {}, ALONE, 'loss_type: "nll"'),
+    *(
+        ("fsdp", to, {"lora": {"ends": "bf16"}}, ALONE, line)
+        for to, line in {
+            "accelerate": "modules_to_save=['embed_tokens', 'lm_head'])",
+            "axolotl": 'lora_modules_to_save: ["embed_tokens", "lm_head"]',
+            "llama-factory": 'additional_target: "embed_tokens,lm_head"',
+            "trl": 'lora_modules_to_save: ["embed_tokens", "lm_head"]',
+        }.items()
+    ),
     ("fsdp", "axolotl", {"mlp_chunks": 8}, ALONE, "tiled_mlp_num_shards: 8"),
     ("fsdp", "accelerate", {}, {"zero": 3, "tp": 1, "cp": 2},
      "cp_comm_strategy: alltoall"),

@@ -78,6 +78,16 @@ class Case:
         return replace(self, spec=self.spec.model_copy(update={"training": training}))
 
     @property
+    def trains_ends(self) -> bool:
+        """Embedding and head, or copies of both beside frozen ones."""
+        return self.training.lora is None or self.training.lora.ends != "frozen"
+
+    def without_master(self) -> Case:
+        """As a program trains that adds an optimizer to weights in 16 bits."""
+        training = self.training.model_copy(update={"master_weights": "none"})
+        return replace(self, spec=self.spec.model_copy(update={"training": training}))
+
+    @property
     def precision(self) -> str:
         return self.plan.precision
 

@@ -15,7 +15,8 @@ def step_flops(case: Case) -> float:
     tokens = case.training.global_batch * case.training.seq_len
     # Beside adapters, no weight of the model itself needs a gradient.
     each = 6.0 if case.training.lora is None else 4.0
-    total = each * case.model.vocab * case.model.d_model
+    of_head = 6.0 if case.trains_ends else 4.0
+    total = of_head * case.model.vocab * case.model.d_model
     for stage in case.stages:
         for is_leading in case.layers(stage):
             dense = case.is_dense(is_leading)

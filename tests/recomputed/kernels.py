@@ -462,7 +462,7 @@ def embedding_seconds(case: Case) -> float:
     machine, numbers = Machine(case), case.own_tokens * case.model.d_model
     kernels_s = machine.stream(2 * numbers)
     kernels_s += machine.norm(numbers) if case.model.embedding_norm else 0.0
-    passes = 3 if case.training.lora is None else 1
+    passes = 3 if case.trains_ends else 1
     return passes * kernels_s + case.rates["microbatch_s"] / 2
 
 
@@ -477,7 +477,7 @@ def head_seconds(case: Case) -> float:
     # it, and Megatron-LM always.
     pads = case.spec.framework in ("megatron", "ideal")
     is_padded = pads or tp > 1 or model.vocab % 8 == 0
-    gradients = 2 if case.training.lora is None else 1
+    gradients = 2 if case.trains_ends else 1
     for pace in (1, *[1 if is_padded else 4] * gradients):
         seconds += pace * matmul_s
     for _ in ("read", "written", "read backward", "written backward"):

@@ -288,8 +288,8 @@ def _read_by_the_head(case: Case) -> float:
     is_wide = "norm" not in case.fused and case.model.norm == "rmsnorm"
     read = 4 if is_wide else case.stream
     if case.training.lora is not None:
-        # Frozen norm and head have no gradients that need more.
-        return normed * read
+        # A frozen norm has no gradient that needs more, nor has a frozen head.
+        return normed * (read + (case.stream if case.trains_ends else 0))
     return normed * (read + (4 if is_wide else 0) + case.stream)
 
 
@@ -327,12 +327,10 @@ def _buffers(case: Case, stage: int) -> float:
                 assert moe is not None
                 if tp > 1 or moe.shared_d_ff != moe.d_ff:
                     total += layer_share.numbers / (moe.n_experts / case.plan.ep)
-    if case.training.lora is not None:
-        # Nothing else is trained.
-        return total * case.element
-    if model.first_dense_layers and any(case.layers(stage)):
+    is_whole = case.training.lora is None
+    if is_whole and model.first_dense_layers and any(case.layers(stage)):
         total += mlp_numbers(model, model.d_ff, tp)
-    if stage == head_stage(case.plan):
+    if stage == head_stage(case.plan) and case.trains_ends:
         total += model.vocab * model.d_model / tp
         total += 2 * model.d_model**2 / tp if model.mtp_layers else 0
     return total * case.element

@@ -243,6 +243,9 @@ def _lora(
         "weights": random.choice(["bf16", *formats]),
     }
     lora["keeps_graph"] = lora["rank"] == 16
+    if framework != "megatron" and training["seq_len"] < 4_096:
+        is_alone = training["seq_len"] == 480 and framework != "deepspeed"
+        lora["ends"] = "bf16" if is_alone else "mixed"
     return {"precision": kept, "lora": lora}
 
 

@@ -45,12 +45,24 @@ def _trained(case: Case, tensors: Iterator[Tensor]) -> list[Share]:
 
 def embedding_shares(case: Case) -> list[Share]:
     tensors = parameters.embedding(case.model)
-    return parameters.on_one_rank(case, tensors, _state_at_ends(case))
+    found = parameters.on_one_rank(case, tensors, _state_at_ends(case))
+    return found + _copied_table(case)
 
 
 def head_shares(case: Case) -> list[Share]:
     tensors = parameters.head(case.model, case.plan.pp)
-    return parameters.on_one_rank(case, tensors, _state_at_ends(case))
+    found = parameters.on_one_rank(case, tensors, _state_at_ends(case))
+    return found + _copied_table(case)
+
+
+def _copied_table(case: Case) -> list[Share]:
+    """What PEFT trains beside the table that it keeps (its `modules_to_save`)."""
+    lora = case.training.lora
+    if lora is None or lora.ends == "frozen":
+        return []
+    state = state_of(case.without_master() if lora.ends == "bf16" else case)
+    table = Tensor(case.model.vocab * case.model.d_model, "tp")
+    return parameters.on_one_rank(case, iter([table]), state)
 
 
 def _state_at_ends(case: Case) -> State:
@@ -178,7 +190,7 @@ def embedding(case: Case, passed: str) -> Iterator[Call]:
     """Each rank looks up its part of the vocabulary; the parts are summed forward."""
     if case.plan.tp == 1:
         return
-    if passed == "backward" and case.training.lora is not None:
+    if passed == "backward" and not case.trains_ends:
         return  # nothing before it has gradients
     if not case.plan.sequence_parallel:
         if passed == "forward":

@@ -35,7 +35,12 @@ from meshwright.cost.saved import (
     saved_picks,
     saved_scores,
 )
-from meshwright.cost.state import expert_imbalance, fp8_input_bytes, stream_bytes
+from meshwright.cost.state import (
+    expert_imbalance,
+    fp8_input_bytes,
+    stream_bytes,
+    trains_ends,
+)
 from meshwright.cost.weights import adapters, saved_by
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
@@ -326,7 +331,7 @@ def head_saved_bytes(spec: Spec, shards: Shards) -> Floats:
     """
     layer, width = layer_of(spec), spec.model.d_model
     tensors = layer.norms("final norm", width, 1, 1, "sequence")
-    if layer.adapted is None:
+    if trains_ends(spec):
         tensors = [*tensors, layer.saved("head input", width, "sequence")]
     return on_one_gpu(tensors, spec, shards)
 

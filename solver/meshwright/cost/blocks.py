@@ -16,7 +16,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import expert_width, kv_shards, mlp_inputs
 from meshwright.cost.roofline import GpuRates, gpu_rates
 from meshwright.cost.saved import Split
-from meshwright.cost.state import updates_matrices
+from meshwright.cost.state import trains_ends, updates_matrices
 from meshwright.cost.traffic import Collective
 from meshwright.cost.weights import (
     Weights,
@@ -171,7 +171,7 @@ def embedding(job: Job, rows: Skeletons) -> Block:
     """
     whole, gathered, scattered = traffic.tensor_parallel(job, rows, 1)
     held = embedding_weights(job, rows)
-    backward = [gathered] if job.spec.training.lora is None else []
+    backward = [gathered] if trains_ends(job.spec) else []
     return _end(job, rows, held, [whole, scattered], backward)
 
 

@@ -31,7 +31,7 @@ from meshwright.cost.roofline import (
     residual_sums,
     work,
 )
-from meshwright.cost.state import copies_of_token, layer_state
+from meshwright.cost.state import copies_of_token, layer_state, trains_ends
 from meshwright.cost.text_loops import LAYER_OPERATIONS, LoopSeconds, text_loops
 from meshwright.cost.weights import adapters, lora_kernels, matrices
 from meshwright.frameworks.base.registry import (
@@ -335,7 +335,7 @@ def _embedding_s(share: Work) -> Floats:
 
     Nothing needs the gradients of a frozen table, or of its norm.
     """
-    passes = 3 if share.spec.training.lora is None else 1
+    passes = 3 if trains_ends(share.spec) else 1
     look_up_s = share.gpu.stream_s(2 * share.gpu_tokens * share.model.d_model)
     kernels_s = passes * (look_up_s + share.model.embedding_norm * _norm_s(share))
     return kernels_s + share.gpu.efficiency.microbatch_s / 2
@@ -348,7 +348,7 @@ def _head_s(share: Work) -> Floats:
     logits_s = 4 * gpu.stream_s(moved / gpu.element * share.tokens * rows)
     matmul = gpu.fp32_matmul_s if share.is_all_wide else gpu.matmul_s
     matmul_s = matmul(share.tokens, rows, share.model.d_model)
-    gradients = 2 if share.spec.training.lora is None else 1
+    gradients = 2 if trains_ends(share.spec) else 1
     matmuls_s = (1 + gradients * _slow_down(share)) * matmul_s
     kernels_s = 3 * _norm_s(share) + matmuls_s + logits_s
     return kernels_s + gpu.efficiency.microbatch_s / 2

@@ -17,12 +17,12 @@ from meshwright.cost.parameters_and_flops import (
     table_params,
 )
 from meshwright.cost.state import (
-    end_state,
     fp8_weight_bytes,
     keeps_whole_weights,
     layer_state,
     sharded_bytes,
     sums_whole_gradients,
+    trains_ends,
     update_bytes,
 )
 from meshwright.cost.weights import (
@@ -288,6 +288,5 @@ def leading_gradients(job: Job, rows: Skeletons) -> Parts:
 
 def head_gradients(job: Job, rows: Skeletons) -> Parts:
     """Return the bytes for the head."""
-    is_trained = not end_state(job.spec).is_frozen
-    params = is_trained * table_params(job.spec.model, rows.tp)
+    params = trains_ends(job.spec) * table_params(job.spec.model, rows.tp)
     return {"workspace": _bytes(job, params)}

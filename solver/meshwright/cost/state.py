@@ -127,6 +127,25 @@ def end_state(spec: Spec) -> StateBytes:
     return _frozen(FROZEN_BYTES["fp32" if lora.upcast else "bf16"])
 
 
+def trains_ends(spec: Spec) -> bool:
+    """Return whether embedding and head have gradients."""
+    lora = spec.training.lora
+    return lora is None or lora.trains_ends
+
+
+def end_copy_state(spec: Spec) -> StateBytes:
+    """Return the state of a parameter of an end that is trained beside adapters.
+
+    PEFT copies the module as it is loaded, and keeps the frozen one (0.19
+    utils/other.py: `ModulesToSaveWrapper`). In 16 bits alone its moments have 16, too.
+    """
+    lora = spec.training.lora
+    if lora is None or lora.ends != "bf16":
+        return state_bytes(spec)
+    alone = spec.training.model_copy(update={"master_weights": "none"})
+    return state_bytes(spec.model_copy(update={"training": alone}))
+
+
 def has_wide_stream(spec: Spec) -> bool:
     """Return whether operations hand on fp32 numbers between matmuls in 16 bits.
 

@@ -27,11 +27,13 @@ from meshwright.cost.parameters_and_flops import (
     mtp_projection_params,
     output_width,
     query_width,
+    table_params,
 )
 from meshwright.cost.roofline import Work
 from meshwright.cost.saved import Saved, Split
 from meshwright.cost.state import (
     FROZEN_BYTES,
+    end_copy_state,
     end_state,
     has_wide_stream,
     layer_state,
@@ -133,13 +135,22 @@ def _matrices_and_vectors(
 def embedding_weights(job: Job, rows: Skeletons) -> list[Weights]:
     """Return the weights before the first layer."""
     params = embedding_params(job.spec.model, rows.tp)
-    return [_common(rows, params, end_state(job.spec))]
+    return [_common(rows, params, end_state(job.spec)), *_end_copy(job, rows)]
 
 
 def head_weights(job: Job, rows: Skeletons) -> list[Weights]:
     """Return the weights after the last layer."""
     params = head_params(job.spec.model, rows.tp, rows.pp)
-    return [_common(rows, params, end_state(job.spec))]
+    return [_common(rows, params, end_state(job.spec)), *_end_copy(job, rows)]
+
+
+def _end_copy(job: Job, rows: Skeletons) -> list[Weights]:
+    """Return the table that is trained in the place of a frozen one, if one is."""
+    lora = job.spec.training.lora
+    if lora is None or not lora.trains_ends:
+        return []
+    params = table_params(job.spec.model, rows.tp)
+    return [_common(rows, params, end_copy_state(job.spec))]
 
 
 def by_state(held: list[Weights]) -> list[tuple[StateBytes, list[Weights]]]:

@@ -23,8 +23,14 @@ from meshwright.cost.parameters_and_flops import (
     query_width,
     scan_macs,
 )
-from meshwright.cost.state import end_state, layer_state, state_bytes
+from meshwright.cost.state import (
+    end_copy_state,
+    end_state,
+    layer_state,
+    state_bytes,
+)
 from meshwright.cost.weights import adapters
+from meshwright.frameworks.base.framework import StateBytes
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Lora
@@ -176,27 +182,30 @@ def job_flops(spec: Spec) -> float:
     """Return the model FLOPs of one step: no recomputation, causal attention once.
 
     A frozen weight has 4 FLOPs per token instead of 6, for nothing needs its gradient;
-    LoRA's adapters have their 6.
+    LoRA's adapters have their 6, and a head that is trained beside them.
     """
     model, training = spec.model, spec.training
     texts = training.global_batch * training.texts
     flops = step_flops(model, training.text_tokens, texts)
     if training.lora is None:
         return flops
-    more = 6.0 * trained_params(spec) - 2.0 * matmul_params(model)
+    head = training.lora.trains_ends * model.vocab * model.d_model
+    more = 6.0 * _adapter_params(model, training.lora)
+    more -= 2.0 * (matmul_params(model) - head)
     return flops + more * training.seq_len * training.global_batch
 
 
 def state_size(spec: Spec) -> float:
     """Return the bytes of weights, gradients and optimizer state."""
-    trained = trained_params(spec) * state_bytes(spec).total
+    trained = math.fsum(params * state.total for params, state in _trained(spec))
     return trained if spec.training.lora is None else trained + _frozen_size(spec)
 
 
 def checkpoint_size(spec: Spec) -> float:
     """Return the bytes of a checkpoint: what is trained, and its optimizer state."""
-    state = state_bytes(spec)
-    return trained_params(spec) * (state.weights + state.optimizer)
+    return math.fsum(
+        params * (state.weights + state.optimizer) for params, state in _trained(spec)
+    )
 
 
 def _frozen_size(spec: Spec) -> float:
@@ -207,10 +216,20 @@ def _frozen_size(spec: Spec) -> float:
 
 
 def trained_params(spec: Spec) -> int:
-    """Return the parameters that are trained: all, or those of LoRA's adapters."""
-    model, lora = spec.model, spec.training.lora
+    """Return the parameters that are trained: all, or those beside frozen ones."""
+    return sum(params for params, _ in _trained(spec))
+
+
+def _trained(spec: Spec) -> list[tuple[int, StateBytes]]:
+    """Return how many parameters are trained in each state."""
+    model, lora, state = spec.model, spec.training.lora, state_bytes(spec)
     if lora is None:
-        return total_params(model)
+        return [(total_params(model), state)]
+    copies = 2 * lora.trains_ends * model.vocab * model.d_model
+    return [(_adapter_params(model, lora), state), (copies, end_copy_state(spec))]
+
+
+def _adapter_params(model: Model, lora: Lora) -> int:
     return sum(kind.layers * _of_layer(kind, lora) for kind in kinds_of_layers(model))
 
 

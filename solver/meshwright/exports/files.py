@@ -233,6 +233,10 @@ def adapted_matrices(model: Model, lora: Lora) -> list[str]:
     return names
 
 
+TRAINED_WHOLE = ("embed_tokens", "lm_head")
+"""Embedding and head, by the names that Llama has for them."""
+
+
 def lora_notes(spec: Spec) -> Iterator[str]:
     """Yield how PEFT makes the adapters of a spec, and bitsandbytes their weights."""
     lora = spec.training.lora
@@ -240,10 +244,11 @@ def lora_notes(spec: Spec) -> Iterator[str]:
         return
     names = adapted_matrices(spec.model, lora)
     dropped = f", lora_dropout={USUAL_DROPOUT}" if lora.dropout else ""
+    whole = f", modules_to_save={[*TRAINED_WHOLE]}" if lora.trains_ends else ""
     yield (
         f"All weights are frozen beside adapters: `LoraConfig(r={lora.rank}, "
-        f"target_modules={names}{dropped})` of PEFT, by the names that Llama has for "
-        "them."
+        f"target_modules={names}{dropped}{whole})` of PEFT, by the names that Llama "
+        "has for them."
     )
     if lora.weights == "nf4":
         yield (

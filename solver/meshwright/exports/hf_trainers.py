@@ -16,6 +16,7 @@ from meshwright.cost.state import loss_chunks
 from meshwright.exports import accelerate, deepspeed
 from meshwright.exports.files import (
     TABLES,
+    TRAINED_WHOLE,
     USUAL_DROPOUT,
     ExportedFile,
     Refusal,
@@ -219,6 +220,8 @@ def _axolotl_adapters(lora: Lora, names: list[str]) -> Iterator[Setting]:
     yield Setting("lora_alpha", 2 * lora.rank, "yours")
     yield _dropped(lora)
     yield Setting("lora_target_modules", names, "training.lora.targets")
+    if lora.trains_ends:
+        yield Setting("lora_modules_to_save", [*TRAINED_WHOLE], "training.lora.ends")
 
 
 def _factory_adapters(lora: Lora, names: list[str]) -> Iterator[Setting]:
@@ -226,6 +229,9 @@ def _factory_adapters(lora: Lora, names: list[str]) -> Iterator[Setting]:
     yield Setting("lora_rank", lora.rank, "training.lora.rank")
     yield _dropped(lora)
     yield Setting("lora_target", ",".join(names), "training.lora.targets")
+    if lora.trains_ends:
+        whole = ",".join(TRAINED_WHOLE)
+        yield Setting("additional_target", whole, "training.lora.ends")
     if bits := {"nf4": 4, "int8": 8}.get(lora.weights):
         yield Setting("quantization_bit", bits, "training.lora.weights")
 
@@ -237,6 +243,8 @@ def _trl_adapters(lora: Lora, names: list[str]) -> Iterator[Setting]:
     yield Setting("lora_r", lora.rank, "training.lora.rank")
     yield _dropped(lora)
     yield Setting("lora_target_modules", names, "training.lora.targets")
+    if lora.trains_ends:
+        yield Setting("lora_modules_to_save", [*TRAINED_WHOLE], "training.lora.ends")
     yield Setting("load_in_4bit", lora.weights == "nf4", "training.lora.weights")
     if lora.weights == "nf4":
         yield Setting("use_bnb_nested_quant", True, "double quantisation, as counted")

@@ -17,6 +17,7 @@ from meshwright.frameworks.base.framework import (
 from meshwright.frameworks.base.shared import (
     COMPILES,
     EIGHT_BIT_MOMENTS,
+    FREEZES_ENDS,
     FROZEN_WEIGHTS,
     FUSES_ATTENTION,
     NO_HYBRID_SHARDING,
@@ -234,6 +235,7 @@ LEVERS = (
         EIGHT_BIT_MOMENTS,
         option='bitsandbytes.optim.AdamW8bit, "zero_allow_untested_optimizer": true',
     ),
+    FREEZES_ENDS,
     QUANTISES_FROZEN,
 )
 
@@ -246,6 +248,7 @@ FRAMEWORK = Framework(
     on_host=frozenset({"full-cpu"}),  # `activation_checkpointing.cpu_checkpointing`
     matrix_optimizers=frozenset({"muon"}),  # runtime/zero/muon
     frozen_weights=FROZEN_WEIGHTS,  # with PEFT
+    trained_ends=frozenset({"mixed"}),  # its optimizer has an fp32 copy
     degree_rules=(*DEGREE_RULES, PARTITION.rule),
     plan_rules=PLAN_RULES,
     rule_words=RULE_WORDS,

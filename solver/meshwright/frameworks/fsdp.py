@@ -21,6 +21,7 @@ from meshwright.frameworks.base.shared import (
     NO_ZERO_1,
     PURE_BF16,
     SCRIPT_LEVERS,
+    TRAINED_ENDS,
     TRAINS_IN_BF16,
     WHOLE_EXPERTS,
     WHOLE_KV_HEADS,
@@ -165,6 +166,7 @@ FRAMEWORK = Framework(
     waits_for_inputs=True,  # accelerate's is torch's `offload_wrapper`
     state_options=frozenset({PURE_BF16}),  # a model loaded in bf16
     frozen_weights=FROZEN_WEIGHTS,  # accelerate's fsdp_utils.py, with PEFT
+    trained_ends=TRAINED_ENDS,
     degree_rules=DEGREE_RULES,
     plan_rules=PLAN_RULES,
     rule_words=RULE_WORDS,

@@ -19,6 +19,7 @@ from meshwright.frameworks.base.shared import (
     OFFLOADS_WHAT_IS_SHARDED,
     SCRIPT_LEVERS,
     STATE_OPTIONS,
+    TRAINED_ENDS,
     mixed_precision_state,
 )
 from meshwright.plans.skeletons import CHEAP
@@ -52,6 +53,7 @@ FRAMEWORK = Framework(
     on_host=frozenset({"offload_activations"}),
     matrix_optimizers=MATRIX_OPTIMIZERS,
     frozen_weights=FROZEN_WEIGHTS,
+    trained_ends=TRAINED_ENDS,
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(unnamed=CHEAP),
     has_plain_norm=True,

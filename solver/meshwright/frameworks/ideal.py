@@ -19,6 +19,7 @@ from meshwright.frameworks.base.shared import (
     FROZEN_WEIGHTS,
     OFFLOADS_WHAT_IS_SHARDED,
     STATE_OPTIONS,
+    TRAINED_ENDS,
     mixed_precision_state,
 )
 from meshwright.plans.skeletons import ALL_MODULES, CHEAP
@@ -40,6 +41,7 @@ FRAMEWORK = Framework(
     on_host=frozenset({"offload_activations"}),
     matrix_optimizers=MATRIX_OPTIMIZERS,
     frozen_weights=FROZEN_WEIGHTS,
+    trained_ends=TRAINED_ENDS,
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(ALL_MODULES, unnamed=CHEAP),
     splits_experts=True,

@@ -142,6 +142,7 @@ def read_launch(path: Path, kind: str | None = None) -> Launch:
         if beside is not None and kind_of_launch(beside) == "trl":
             join(launch, _read_text(read_text(beside), printable(str(beside))))
     launch.settle_pairs()
+    launch.settle_ends()
     if not launch.framework and launch.unsharded:
         launch.assume(launch.unsharded)
         if path.suffix in (".yaml", ".yml") or launch.kind == "accelerate":
@@ -236,6 +237,7 @@ def join(launch: Launch, other: Launch) -> None:
         setattr(launch, notes, [*dict.fromkeys(both)])
     launch.fills_auto |= other.fills_auto
     launch.has_pairs |= other.has_pairs
+    launch.trained_ends = launch.trained_ends or other.trained_ends
     launch.usual = launch.usual or other.usual
     if other.framework:
         launch.kind, launch.title = other.kind, other.title

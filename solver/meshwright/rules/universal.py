@@ -192,8 +192,11 @@ def _has_state(spec: Spec) -> bool:
 
 def _has_lora(spec: Spec) -> bool:
     """Return whether the framework freezes weights as `training` says."""
-    lora = spec.training.lora
-    return lora is None or lora.weights in framework_of(spec).frozen_weights
+    lora, framework = spec.training.lora, framework_of(spec)
+    return lora is None or (
+        lora.weights in framework.frozen_weights
+        and lora.ends in ("frozen", *framework.trained_ends)
+    )
 
 
 def _in_all_plans(holds: Callable[[Spec], bool]) -> Callable[[Spec, Skeletons], Bools]:
@@ -230,11 +233,12 @@ PLAN_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lora_supported",
-        "the framework has LoRA beside weights in that format",
+        "the framework has LoRA beside weights in that format, and trains ends so",
         "Megatron Bridge peft/lora.py: weights in 16 bits; PEFT with bitsandbytes "
         "beside FSDP and DeepSpeed: quantised ones, too",
         _in_all_plans(_has_lora),
-        "framework {spec.framework}, weights {spec.training.lora.weights}",
+        "framework {spec.framework}, weights {spec.training.lora.weights}, ends "
+        "{spec.training.lora.ends}",
         concerns=lambda spec: not _has_lora(spec),
     ),
     Rule(

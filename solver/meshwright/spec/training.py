@@ -45,6 +45,8 @@ Target = Projection | Literal["attention", "mlp", "state_space"]
 FrozenWeights = Literal["bf16", "fp32", "nf4", "int8", "gptq"]
 
 AdapterFormat = Literal["bf16", "fp32", "autocast", "fused"]
+
+EndFormat = Literal["frozen", "bf16", "mixed"]
 """In which adapters are kept and multiplied; `autocast`: kept in fp32, multiplied in 16
 bits; `fused`: in 16 bits, and the matmul that makes a result adds it."""
 
@@ -105,6 +107,12 @@ class Lora(SpecModel):
         description="Whether each adapter drops some of its inputs (PEFT's "
         "`lora_dropout`): it keeps a copy of them, and a mask.",
     )
+    ends: EndFormat = Field(
+        "frozen",
+        description="Whether embedding and head are frozen, or copies of both are "
+        "trained whole (PEFT's `modules_to_save`): with gradients and moments in 16 "
+        "bits, as a copy of bf16 weights has them, or as the framework trains.",
+    )
     upcast: Flag = Field(
         False,
         description="Whether all that is not quantised is in fp32, results of matmuls "
@@ -141,6 +149,11 @@ class Lora(SpecModel):
     def is_all_wide(self) -> bool:
         """Return whether all but quantised matmuls is computed in fp32."""
         return self.upcast and self.adapters == "fp32"
+
+    @property
+    def trains_ends(self) -> bool:
+        """Return whether copies of embedding and head are trained."""
+        return self.ends != "frozen"
 
     @property
     def projections(self) -> frozenset[str]:

@@ -577,13 +577,36 @@ def test_accelerate_without_a_configuration_starts_replicas(tmp_path: Path) -> N
     assert read_launch(script).value("zero") is None
 
 
-def test_matrices_trained_beside_adapters_are_told(tmp_path: Path) -> None:
-    file = tmp_path / "sft.yaml"
+def test_ends_trained_beside_adapters_are_read(tmp_path: Path) -> None:
+    """Shards cast what is trained to fp32; without, copies stay as they are loaded."""
+    file, script = tmp_path / "sft.yaml", tmp_path / "run.sh"
     plain = "base_model: a/b\nsequence_len: 2048\nadapter: lora\nlora_r: 8\n"
-    file.write_text(f"{plain}lora_modules_to_save: [embed_tokens, lm_head]\n")
-    (told,) = read_launch(file).unjudged
-    assert "lora_modules_to_save" in told
-    assert "trained whole beside adapters" in told
+    whole = f"{plain}lora_modules_to_save: [model.embed_tokens, lm_head]\n"
+    script.write_text(f"axolotl train {file.name}\n")
+    for text, kept in (
+        (plain, None),
+        (whole, "bf16"),
+        (f"{whole}deepspeed: absent.json\n", "mixed"),
+        (f"{whole}fsdp: [full_shard, auto_wrap]\n", "mixed"),
+        (whole.replace("adapter: lora\nlora_r: 8", "adapter:"), None),
+    ):
+        file.write_text(text)
+        for started in (file, script):
+            launch = read_launch(started)
+            assert launch.value("training.lora.ends") == kept, text
+            assert not launch.unjudged
+
+
+def test_other_matrices_trained_beside_adapters_are_told(tmp_path: Path) -> None:
+    plain = "base_model: a/b\nsequence_len: 2048\nadapter: lora\nlora_r: 8\n"
+    for named in ("[lm_head]", "[embed_tokens, lm_head, norm]"):
+        file = tmp_path / "sft.yaml"
+        file.write_text(f"{plain}lora_modules_to_save: {named}\n")
+        launch = read_launch(file)
+        assert launch.value("training.lora.ends") is None
+        (told,) = launch.unjudged
+        assert "lora_modules_to_save" in told
+        assert "embedding and head together" in told
 
 
 def test_kernels_of_adapters_are_read_where_all_are_there(tmp_path: Path) -> None:

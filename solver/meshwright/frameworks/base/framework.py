@@ -342,6 +342,8 @@ class Framework:
     matrix_optimizers: frozenset[Optimizer] = frozenset()
     """Optimizers that update whole matrices, of those that it has."""
     frozen_weights: frozenset[str] = frozenset()
+    trained_ends: frozenset[str] = frozenset()
+    """How embedding and head can be trained beside adapters (`lora.ends`)."""
     """Formats of frozen weights beside LoRA's; none without LoRA."""
     degree_rules: tuple[Rule, ...] = ()
     """Rules on degrees, beside those that every plan keeps."""

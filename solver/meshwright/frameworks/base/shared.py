@@ -27,6 +27,9 @@ STATE_OPTIONS = frozenset({"moments", "master_weights", "fp8_weights", PURE_BF16
 FROZEN_WEIGHTS = frozenset({"bf16", "fp32", "nf4", "int8", "gptq"})
 """Formats of frozen weights: plain ones, and those of bitsandbytes."""
 
+TRAINED_ENDS = frozenset({"bf16", "mixed"})
+"""How embedding and head are trained beside adapters: as they are loaded, or not."""
+
 
 def special_state(training: Training) -> frozenset[str]:
     """Return the options among `STATE_OPTIONS` that a job sets."""
@@ -160,6 +163,21 @@ def without_reference(spec: Spec) -> tuple[Setting, ...]:
     return ("none",) if spec.training.has_reference else ()
 
 
+def frozen_ends(spec: Spec) -> tuple[Setting, ...]:
+    """Return that embedding and head are frozen, where they are trained by adapters."""
+    lora = spec.training.lora
+    return ("frozen",) if lora is not None and lora.trains_ends else ()
+
+
+FREEZES_ENDS = Lever(
+    "lora.ends",
+    frozen_ends,
+    "without modules_to_save (Axolotl's lora_modules_to_save, LLaMA-Factory's "
+    "additional_target), which new tokens need",
+    "peft 0.19 utils/other.py: ModulesToSaveWrapper",
+    "weights",
+)
+
 SCORES_BEFORE = Lever(
     "reference_model",
     without_reference,
@@ -195,6 +213,7 @@ SCRIPT_LEVERS = (
     COMPILES,
     EIGHT_BIT_MOMENTS,
     QUANTISES_FROZEN,
+    FREEZES_ENDS,
 )
 """Switches of a training script that calls PyTorch and transformers itself."""
 

@@ -18,7 +18,13 @@ from meshwright.imports.launches.command import (
 )
 from meshwright.imports.launches.formats import called_settings
 from meshwright.imports.launches.launch import FieldValue, Format, Launch, importers
-from meshwright.imports.launches.settings import OPTIONS, Setting, Settings, fields
+from meshwright.imports.launches.settings import (
+    OPTIONS,
+    Setting,
+    Settings,
+    fields,
+    words_of,
+)
 from meshwright.imports.launches.shell import Script, read_script
 from meshwright.reading.document import Where
 from meshwright.reading.yaml_and_csv import parse_yaml
@@ -419,10 +425,11 @@ def _read_adapters(
     settings.skip("lora_alpha", "lora_target_linear", *NAMES["weights"])
     if not is_lora:
         settings.get(*names["targets"])
-        settings.skip(*names["dropout"])
+        settings.skip(*names["dropout"], *names["whole"])
         return
     usual = {} if program is None else program.adapters
     launch.read_adapters(settings, {**names, **usual}, are_there=True)
+    _read_trained_whole(settings.get(*names["whole"]), launch)
     for name, weights in NAMES["weights"].items():
         if setting := settings.is_on(name):
             launch.set("training.lora.weights", weights, setting)
@@ -431,6 +438,18 @@ def _read_adapters(
     if (model := launch.setting("model")) and (kept := weights_of(str(model.value))):
         launch.values.setdefault("training.lora.weights", FieldValue(kept, model))
     _read_fused_adapters(settings, launch)
+
+
+def _read_trained_whole(setting: Setting | None, launch: Launch) -> None:
+    """Read which modules are trained whole beside adapters: both ends, or none."""
+    if setting is None or setting.value in (None, "", []):
+        return
+    ends = OPTIONS["adapters"]["ends"]
+    if {ends.get(one.rpartition(".")[2]) for one in words_of(setting)} == {"in", "out"}:
+        launch.trained_ends = setting
+    else:
+        told = "modules that are trained whole, each with gradients and Adam, are not "
+        launch.is_not_judged(setting, f"{told}priced, but embedding and head together")
 
 
 def _read_fused_adapters(settings: Settings, launch: Launch) -> None:

@@ -90,6 +90,8 @@ class Launch:
     """Settings that name other files, with the rest of the configuration."""
     unsharded: dict[str, Any] = field(default_factory=dict)
     """Values that fields have if none of its files shards anything."""
+    trained_ends: Setting | None = None
+    """What trains embedding and head whole beside adapters."""
     written: dict[str, str] = field(default_factory=dict)
     """By name, the files that a script writes; blank lines before a text keep its line
     numbers."""
@@ -229,6 +231,15 @@ class Launch:
                 setting.is_bare or _plain_word(setting.value) not in (*plain, *idle)
             ):
                 self.is_not_judged(setting, why)
+
+    def settle_ends(self) -> None:
+        """Keep how copies of embedding and head are trained beside adapters.
+
+        What shards them casts them to fp32; else they stay as they were loaded.
+        """
+        if self.trained_ends is not None:
+            kept = "mixed" if self.framework else "bf16"
+            self.set("training.lora.ends", kept, self.trained_ends)
 
     def settle_pairs(self) -> None:
         """Decide what training on pairs of answers has, once all files are read.
