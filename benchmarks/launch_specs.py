@@ -7,6 +7,7 @@ from typing import Any
 
 import meshwright as mw
 from meshwright.frameworks.base.registry import framework as framework_named
+from meshwright.spec.training import Lora
 
 BUNDLED = (
     "gpt-1.3b-2x3090-nvlink",
@@ -98,6 +99,9 @@ def cases() -> Iterator[tuple[str, str, mw.Spec]]:
     for asked in PAIRED:
         spec = mw.load(_spec("fsdp", *asked), mw.Spec).having("training", mlp_chunks=4)
         yield f"{asked[0]}-{spec.cluster.gpus}-mlp-in-parts", "axolotl", spec
+        spec = spec.having("training", lora=Lora(ends="mixed"), mlp_chunks=1)
+        for target in TARGETS["fsdp"]:
+            yield f"{asked[0]}-{spec.cluster.gpus}-adapters-and-ends", target, spec
 
 
 def _spec(

@@ -331,6 +331,8 @@ def finetuning_specs(draw: st.DrawFn, most_layers: int) -> Spec:
             "targets": "attention" if "moe" in data["model"] else draw(targets),
             "weights": draw(st.sampled_from(["nf4", "int8"])) if is_packed else "bf16",
         }
+        if data["framework"] != "megatron":
+            training["lora"]["ends"] = draw(st.sampled_from(["frozen", "mixed"]))
     elif kind == "muon":
         training["optimizer"] = "muon"
     elif kind == "mtp_layers":

@@ -127,6 +127,7 @@ LEVER_EFFECTS: dict[Numbers, str] = {
     "rounding": "other rounding",
     "optimizer": "another optimizer",
     "weights": "frozen weights in 4 bits",
+    "trained": "fewer weights trained",
 }
 """The change of a framework's switch to the numbers of training, in words."""
 

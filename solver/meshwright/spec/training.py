@@ -258,9 +258,10 @@ FusedOperations = Annotated[
 Optimizer = Literal["adamw", "adamw-8bit", "sgd", "adafactor", "muon"]
 """Bytes and sources of each are in `cost.state`."""
 
-Numbers = Literal["nothing", "rounding", "optimizer", "weights"]
+Numbers = Literal["nothing", "rounding", "optimizer", "weights", "trained"]
 """The change of a switch to the numbers of training: the order of sums at most, the
-rounding of kernels and messages, how the optimizer converges, or the frozen weights."""
+rounding of kernels and messages, how the optimizer converges, the frozen weights, or
+which weights are trained."""
 
 
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)

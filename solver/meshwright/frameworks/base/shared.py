@@ -172,10 +172,9 @@ def frozen_ends(spec: Spec) -> tuple[Setting, ...]:
 FREEZES_ENDS = Lever(
     "lora.ends",
     frozen_ends,
-    "without modules_to_save (Axolotl's lora_modules_to_save, LLaMA-Factory's "
-    "additional_target), which new tokens need",
+    "no modules_to_save, which only new tokens need",
     "peft 0.19 utils/other.py: ModulesToSaveWrapper",
-    "weights",
+    "trained",
 )
 
 SCORES_BEFORE = Lever(
@@ -199,8 +198,8 @@ SCRIPT_LEVERS = (
     Lever(
         "loss_chunks",
         loss_parts,
-        "TRL's loss_type='chunked_nll', Axolotl's CutCrossEntropyPlugin, Liger's loss "
-        "elsewhere (LLaMA-Factory's enable_liger_kernel), or chunks of your own",
+        "TRL's loss_type='chunked_nll', Axolotl's CutCrossEntropyPlugin, Liger's loss, "
+        "or chunks of your own",
         "trl trainer/sft_trainer.py: _chunked_cross_entropy_loss; axolotl "
         "integrations/cut_cross_entropy; LLaMA-Factory hparams/model_args.py",
     ),
