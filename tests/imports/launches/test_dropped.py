@@ -609,6 +609,37 @@ def test_other_matrices_trained_beside_adapters_are_told(tmp_path: Path) -> None
         assert "embedding and head together" in told
 
 
+UNSLOTH = """\
+from unsloth import FastLanguageModel
+model, _ = FastLanguageModel.from_pretrained("unsloth/llama-3-8b", max_seq_length=2048)
+model = FastLanguageModel.get_peft_model(model, r=128, target_modules=TARGETS)
+trainer = SFTTrainer(model, args=SFTConfig(per_device_train_batch_size=2))
+"""
+
+
+def test_unsloth_trains_ends_whole_that_are_targets(tmp_path: Path) -> None:
+    """Its continued pretraining has them so; PEFT has adapters beside them."""
+    file = tmp_path / "train.py"
+    for targets, is_noted in (
+        (["q_proj", "embed_tokens", "lm_head"], False),
+        (["q_proj", "lm_head"], True),
+    ):
+        file.write_text(UNSLOTH.replace("TARGETS", str(targets)))
+        launch = read_launch(file)
+        ends = launch.value("training.lora.ends")
+        assert ends == (None if is_noted else "bf16")
+        assert launch.value("training.lora.targets") == ["q_proj"]
+        assert any("target_modules" in told for told in launch.unjudged) == is_noted
+    launch = read_yaml_file(
+        tmp_path,
+        f"{AXOLOTL}adapter: lora\nlora_r: 8\n"
+        "lora_target_modules: [q_proj, embed_tokens, lm_head]\n",
+    )
+    assert launch.value("training.lora.ends") is None
+    (told,) = launch.unjudged
+    assert "adapters beside embedding or head are not priced" in told
+
+
 def test_kernels_of_adapters_are_read_where_all_are_there(tmp_path: Path) -> None:
     file = tmp_path / "sft.yaml"
     plain = (

@@ -429,7 +429,8 @@ def _read_adapters(
         return
     usual = {} if program is None else program.adapters
     launch.read_adapters(settings, {**names, **usual}, are_there=True)
-    _read_trained_whole(settings.get(*names["whole"]), launch)
+    if (whole := settings.get(*names["whole"])) and whole.value not in (None, "", []):
+        launch.train_whole(whole, words_of(whole))
     for name, weights in NAMES["weights"].items():
         if setting := settings.is_on(name):
             launch.set("training.lora.weights", weights, setting)
@@ -438,18 +439,6 @@ def _read_adapters(
     if (model := launch.setting("model")) and (kept := weights_of(str(model.value))):
         launch.values.setdefault("training.lora.weights", FieldValue(kept, model))
     _read_fused_adapters(settings, launch)
-
-
-def _read_trained_whole(setting: Setting | None, launch: Launch) -> None:
-    """Read which modules are trained whole beside adapters: both ends, or none."""
-    if setting is None or setting.value in (None, "", []):
-        return
-    ends = OPTIONS["adapters"]["ends"]
-    if {ends.get(one.rpartition(".")[2]) for one in words_of(setting)} == {"in", "out"}:
-        launch.trained_ends = setting
-    else:
-        told = "modules that are trained whole, each with gradients and Adam, are not "
-        launch.is_not_judged(setting, f"{told}priced, but embedding and head together")
 
 
 def _read_fused_adapters(settings: Settings, launch: Launch) -> None:

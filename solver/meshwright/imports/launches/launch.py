@@ -35,6 +35,9 @@ PRIMUS_MODEL = "primus.model"
 ALL = ("all", "all-linear")
 """All matrices of layers, as targets of adapters."""
 
+ENDS: Mapping[str, str] = OPTIONS["adapters"]["ends"]
+"""Which end of a model has a name."""
+
 APART = (*OPTIONS["apart"].split(),)
 """Beginnings of options of what runs beside the update."""
 
@@ -299,16 +302,36 @@ class Launch:
         self.put("training.lora.rank", rank, usual)
         targets = settings.get(*names.get("targets", ()))
         words = words_of(targets) if targets and targets.value is not None else []
-        if words and not any("*" in one or one in ALL for one in words):
+        if targets and words and not any("*" in one or one in ALL for one in words):
             matrices = OPTIONS["adapters"]["matrices"] | names.get("matrices", {})
             short = [one.rpartition(".")[2] for one in words]  # self_attn.q_proj
-            found = [name for one in short for name in matrices.get(one, [one])]
+            if ends := [one for one in short if one in ENDS]:
+                self._adapt_ends(targets, ends)
+            layers = [one for one in short if one not in ENDS]
+            found = [name for one in layers for name in matrices.get(one, [one])]
             found = [*dict.fromkeys(found)]
             self.set("training.lora.targets", found, targets)
         usual = names.get("usual_dropout", 0.0)
         share, dropout = settings.number(*names.get("dropout", ())) or (usual, None)
         if share > 0 or dropout is not None:
             self.set("training.lora.dropout", share > 0, dropout)
+
+    def _adapt_ends(self, targets: Setting, ends: list[str]) -> None:
+        """Keep what targets of adapters do to the ends: Unsloth trains them whole."""
+        if self.title == "Unsloth":
+            self.train_whole(targets, ends)
+        else:
+            told = "adapters beside embedding or head are not priced"
+            self.is_not_judged(targets, told)
+
+    def train_whole(self, setting: Setting, names: Iterable[str]) -> None:
+        """Keep that modules are trained whole beside adapters: both ends, or none."""
+        if {ENDS.get(name.rpartition(".")[2]) for name in names} == {"in", "out"}:
+            self.trained_ends = setting
+        else:
+            told = "modules that are trained whole, each with gradients and Adam, are "
+            told += "not priced, but embedding and head together"
+            self.is_not_judged(setting, told)
 
     def read_primus_model(self, settings: Settings) -> None:
         """Keep the model after whose file Primus names it, without its precision."""
