@@ -118,10 +118,14 @@ def lever_sets(
     yield from ((one,) for one in alone if one is not None)
     if any(alone):
         return
+    tried = ""
     for allowed in range(1, len(LEVER_EFFECTS) + 1):
         numbers = [*LEVER_EFFECTS][:allowed]
         chosen = [lever for lever in levers if lever.numbers in numbers]
-        if not has_plan(_together(spec, chosen)[1]):
+        pulled, changed = _together(spec, chosen)
+        edits = ", ".join(one.edit for one in pulled)
+        if edits == tried or not has_plan(changed):
+            tried = edits
             continue
         for lever in reversed(chosen):
             fewer = [other for other in chosen if other is not lever]
